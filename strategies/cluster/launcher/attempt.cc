@@ -100,7 +100,8 @@ void Attempt::start_process(size_t task) {
   const auto add = [&](net::Descriptor pipe, const std::shared_ptr<OutputSink>& sink,
                        const char* name) {
     run.streams.emplace_back(
-        std::move(pipe), prefix(run.name, task, sink->has_colours()), sink,
+        std::move(pipe),
+        setting_.options.no_prefix ? "" : prefix(run.name, task, sink->has_colours()), sink,
         open_log(setting_.options.log_dir, restarts, cluster.tasks()[task], name), run.last_lines);
   };
   add(std::move(child.output), setting_.console.output, "stdout");
@@ -279,8 +280,8 @@ void Attempt::plan_restart(size_t task) {
   const Clock::time_point now = Clock::now();
   const auto pause = run.restart_pause.after(now - run.started);
   run.next_start = now + pause;
-  setting_.note(run.name, " ", run.status.describe(), "; ",
-                started_again(pause, run.restarts + 1, setting_.options.task_restarts));
+  setting_.say(run.name, " ", run.status.describe(), "; ",
+               started_again(pause, run.restarts + 1, setting_.options.task_restarts));
 }
 
 void Attempt::restart_tasks() {
@@ -393,13 +394,13 @@ void Attempt::check_deadline() {
       kill_all();
       break;
     case Phase::kKilling:
-      for (const pid_t pid : children()) setting_.note("cannot end process ", pid);
+      for (const pid_t pid : children()) setting_.say("cannot end process ", pid);
       has_given_up_ = true;
   }
 }
 
 void Attempt::time_out() {
-  setting_.note(too_long(setting_.options.timeout.count()), "; ending ", what_runs());
+  setting_.say(too_long(setting_.options.timeout.count()), "; ending ", what_runs());
   timed_out_ = true;
   end_all();
 }

@@ -36,10 +36,15 @@ struct Setting {
   // When the run has lasted too long; nothing where the rendezvous says so.
   std::optional<std::chrono::steady_clock::time_point> timeout = {};
 
-  // Queues a line of the launcher itself.
+  // Queues a line of the launcher itself, about an error or what has failed.
+  template <typename... Parts>
+  void say(const Parts&... parts) const {
+    console.errors->append(str("cohort-run: ", parts..., "\n"));
+  }
+  // The same about all else, of which --quiet wants nothing.
   template <typename... Parts>
   void note(const Parts&... parts) const {
-    console.errors->append(str("cohort-run: ", parts..., "\n"));
+    if (!options.quiet) say(parts...);
   }
 };
 

@@ -25,7 +25,7 @@ namespace {
 // Becomes the program, as one of several that `outer` started.
 [[noreturn]] void become_task(const Options& options, const std::string& program,
                               const OuterLauncher& outer) {
-  if (outer.rank == 0) {
+  if (outer.rank == 0 && !options.quiet) {
     std::fprintf(stderr,
                  "cohort-run: one of %d tasks of %s: they are the cluster, and run %s themselves "
                  "(--standalone starts a cluster in each)\n",
@@ -51,11 +51,13 @@ void divide_cores(const Options& options, Environment& environment) {
   const int tasks = options.chief + options.workers + options.ps + options.evaluator;
   if (environment.has("OMP_NUM_THREADS") || tasks == 1) return;
   const int cores = available_cores(), threads = std::max(1, cores / tasks);
-  std::fprintf(
-      stderr,
-      "cohort-run: OMP_NUM_THREADS=%d for each of %d tasks on %d cores (set it yourself to "
-      "choose)\n",
-      threads, tasks, cores);
+  if (!options.quiet) {
+    std::fprintf(
+        stderr,
+        "cohort-run: OMP_NUM_THREADS=%d for each of %d tasks on %d cores (set it yourself to "
+        "choose)\n",
+        threads, tasks, cores);
+  }
   environment.set("OMP_NUM_THREADS", std::to_string(threads));
 }
 

@@ -22,8 +22,10 @@ constexpr double kMaxGrace = 7 * 24 * 3600;    // seconds
 constexpr double kMaxTime = 10 * 365 * 86400;  // seconds
 
 // Flags that never take the next argument as their value.
-constexpr std::array<std::string_view, 7> kSwitches = {
-    "--chief", "--evaluator", "--standalone", "--allow_plaintext", "--version", "--help", "-h"};
+constexpr std::array<std::string_view, 9> kSwitches = {
+    "--chief",           "--evaluator", "--standalone",
+    "--allow_plaintext", "--quiet",     "--no_prefix",
+    "--version",         "--help",      "-h"};
 
 // The index of the first argument that belongs to the program.
 int end_of_flags(int argc, char** argv) {
@@ -97,6 +99,10 @@ Options parse_options(int argc, char** argv) {
   options.standalone =
       flags.boolean("standalone", options.standalone,
                     "start a cluster even as one of several tasks of srun or mpirun");
+  options.quiet =
+      flags.boolean("quiet", options.quiet, "print of cohort-run itself only errors and failures");
+  options.no_prefix = flags.boolean("no_prefix", options.no_prefix,
+                                    "show lines without the names of the tasks that print them");
   options.version = flags.boolean("version", options.version, "print the version, and end");
   options.nodes = parse_node_options(flags);
   flags.finish();

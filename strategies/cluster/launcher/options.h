@@ -21,7 +21,9 @@ struct Options {
   std::chrono::duration<double> grace{30};   // between asking a task to end and killing it
   std::chrono::duration<double> timeout{0};  // of the whole run, restarts included; 0: none
   std::string log_dir;                       // "": no log files
-  bool version = false;                      // print the version and do nothing else
+  bool quiet = false;       // the launcher itself says nothing but errors and what has failed
+  bool no_prefix = false;   // lines of tasks are shown as they are
+  bool version = false;     // print the version and do nothing else
   bool standalone = false;  // start a cluster even as one of several tasks of srun or mpirun
   std::optional<NodeOptions> nodes;  // of a job on several hosts
   std::vector<std::string> command;  // the program as the user wrote it, and its arguments

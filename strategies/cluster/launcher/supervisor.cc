@@ -48,9 +48,9 @@ std::string end_of(const Attempt::TaskRun& run) {
 
 void report(const Setting& setting, const char* what, const Attempt::TaskRun& run) {
   const auto& lines = run.last_lines->lines();
-  setting.note(what, run.name, " (pid ", run.pid, ") ", end_of(run),
-               lines.empty() ? " and printed nothing" : "; its last lines:");
-  for (const auto& line : lines) setting.note("  | ", line);
+  setting.say(what, run.name, " (pid ", run.pid, ") ", end_of(run),
+              lines.empty() ? " and printed nothing" : "; its last lines:");
+  for (const auto& line : lines) setting.say("  | ", line);
 }
 
 void report_failure(const Setting& setting, const Attempt& attempt) {
@@ -58,7 +58,7 @@ void report_failure(const Setting& setting, const Attempt& attempt) {
   report(setting, "failed: ", failed);
   for (const Attempt::TaskRun& run : attempt.tasks()) {
     if (&run == &failed) continue;
-    setting.note("then ", run.name, " ", end_of(run));
+    setting.say("then ", run.name, " ", end_of(run));
   }
 }
 

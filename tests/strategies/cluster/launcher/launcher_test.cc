@@ -298,8 +298,9 @@ TEST(LauncherFlags, AreChecked) {
 TEST(LauncherFlags, HelpNamesThemAll) {
   const Finished run = finish({.flags = {"--help"}, .program = "none"});
   EXPECT_EQ(run.code, 0);
-  for (const char* name : {"workers", "ps", "chief", "evaluator", "restarts", "task_restarts",
-                           "grace", "timeout", "log_dir", "standalone", "version"}) {
+  for (const char* name :
+       {"workers", "ps", "chief", "evaluator", "restarts", "task_restarts", "grace", "timeout",
+        "log_dir", "standalone", "quiet", "no_prefix", "version"}) {
     EXPECT_THAT(run.output, HasSubstr(std::string("  --") + name + " "));
   }
 }

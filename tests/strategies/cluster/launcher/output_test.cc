@@ -13,8 +13,13 @@
 namespace cohort::testing {
 namespace {
 
+using ::testing::AnyOf;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
+using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
 TEST(LauncherOutput, IsPrefixedLineByLineOnItsOwnStream) {
@@ -28,6 +33,27 @@ TEST(LauncherOutput, IsPrefixedLineByLineOnItsOwnStream) {
                                                              "[worker:1] ", "[worker:1] no end"));
   EXPECT_EQ(run.output.back(), '\n');
   EXPECT_EQ(run.errors, "[worker:0] two\n");
+}
+
+TEST(LauncherOutput, IsShownAsItIsWithoutPrefixes) {
+  const Finished run = finish({.flags = {"--workers=2", "--no_prefix"},
+                               .actions = {"worker:0@print=one", "worker:1@write=no end"},
+                               .on_terminal = true});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(lines_of(run.output, ""), IsSupersetOf({"one\r", "no end\r"}));
+  EXPECT_THAT(run.output, Not(HasSubstr("[worker")));
+}
+
+TEST(LauncherOutput, OfALauncherThatIsToBeQuietIsOnlyWhatHasFailed) {
+  const std::vector<std::string> flags = {"--workers=2", "--quiet", "--restarts=1"};
+  EXPECT_EQ(finish({.flags = flags, .actions = {"print=hello"}}).errors, "");
+  const Finished run =
+      finish({.flags = flags, .actions = {"worker:1@complain=so bad", "worker:1@exit=3", "hang"}});
+  EXPECT_EQ(run.code, 3);
+  const std::vector<std::string> lines = lines_of(run.errors, "cohort-run: ");
+  EXPECT_THAT(lines, Each(AnyOf(StartsWith("failed: worker:1 (pid "), "  | so bad",
+                                "then worker:0 was killed by SIGTERM (Terminated)")));
+  EXPECT_EQ(lines.size(), 6) << run.errors << "three for each attempt";
 }
 
 TEST(LauncherOutput, MayBeAnyBytes) {
