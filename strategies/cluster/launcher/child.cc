@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "strategies/cluster/launcher/cannot_run.h"
+#include "strategies/cluster/launcher/descriptor_limit.h"
 #include "strategies/cluster/launcher/pipe.h"
 #include "strategies/cluster/launcher/system_error.h"
 
@@ -37,6 +38,7 @@ void keep_over_exec(int descriptor) {
   dup2(errors, STDERR_FILENO);
   if (inherited >= 0) keep_over_exec(inherited);
   signals.restore();
+  restore_descriptor_limit();
   execvpe(program.path.c_str(), arguments.data(), environment.data());
   const int error = errno;
   [[maybe_unused]] const ssize_t written = write(failure, &error, sizeof(error));

@@ -9,6 +9,7 @@
 #include "core/base/version.h"
 #include "strategies/cluster/launcher/cannot_run.h"
 #include "strategies/cluster/launcher/cores.h"
+#include "strategies/cluster/launcher/descriptor_limit.h"
 #include "strategies/cluster/launcher/environment.h"
 #include "strategies/cluster/launcher/guard.h"
 #include "strategies/cluster/launcher/node_supervisor.h"
@@ -74,6 +75,7 @@ int launch(int argc, char** argv) {
   const auto outer = find_outer_launcher(environment);
   if (outer && !options.standalone && !options.nodes) become_task(options, program, *outer);
 
+  raise_descriptor_limit(options);
   open_standard_streams();
   forget_outer_launcher(environment);
   divide_cores(options, environment);

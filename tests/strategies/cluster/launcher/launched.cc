@@ -82,6 +82,14 @@ std::vector<std::string> arguments_of(const Launch& launch) {
   return out;
 }
 
+void limit_files(const Launch& launch) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  if (launch.soft_files > 0) limit.rlim_cur = launch.soft_files;
+  if (launch.hard_files > 0) limit.rlim_max = launch.hard_files;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int count(const std::string& text, const std::string& part) {
   int found = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
@@ -107,6 +115,7 @@ Launched::Launched(const Launch& launch) : mark_(fresh_mark()), deadline_(now() 
   if (pid_ == 0) {
     dup2(launch.full_disk ? open("/dev/full", O_WRONLY | O_CLOEXEC) : output[1], STDOUT_FILENO);
     dup2(launch.one_stream || launch.on_terminal ? output[1] : errors[1], STDERR_FILENO);
+    limit_files(launch);
     if (launch.ignored_signal) std::signal(launch.ignored_signal, SIG_IGN);
     execve(arguments[0].c_str(), pointers(arguments).data(), pointers(environment).data());
     _exit(127);

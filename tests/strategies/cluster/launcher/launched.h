@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <sys/resource.h>
 #include <sys/types.h>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct Launch {
   bool full_disk = false;    // standard output is a file on a disk without space
   int ignored_signal = 0;    // as nohup does
   std::string program;       // instead of the actor
+  // Limits of open files, as of `ulimit -n`; 0: those of the test.
+  rlim_t soft_files = 0, hard_files = 0;
 };
 
 // A running cohort-run. Every wait has a deadline, after which everything is killed and the test

@@ -157,6 +157,28 @@ TEST(LauncherEnvironment, HasAWorkerForEachCoreWhereTheirNumberIsAuto) {
     EXPECT_EQ(shown(run, "worker:" + std::to_string(worker), "WORLD_SIZE"), std::to_string(number));
 }
 
+// Open files, of which each task takes three.
+
+TEST(LauncherFiles, MayBeMoreThanTheSoftLimitWhichTasksKeep) {
+  const Finished run = finish({.flags = {"--workers=20"},
+                               .actions = {"-c", "ulimit -n"},
+                               .program = "/bin/sh",
+                               .soft_files = 40});
+  EXPECT_EQ(run.code, 0) << run.errors;
+  for (const int worker : {0, 19})
+    EXPECT_THAT(lines_of(run.output, "[worker:" + std::to_string(worker) + "] "),
+                ElementsAre("40"));
+}
+
+TEST(LauncherFiles, ThatTheHardLimitDoesNotAllowAreAnError) {
+  const Finished run = finish(
+      {.flags = {"--workers=20"}, .actions = {"print=ran"}, .soft_files = 40, .hard_files = 40});
+  EXPECT_EQ(run.code, 18);
+  EXPECT_THAT(run.errors, HasSubstr("--workers=20 --ps=0 needs up to "));
+  EXPECT_THAT(run.errors, HasSubstr("the system allows 40 (ulimit -Hn)"));
+  EXPECT_EQ(run.output, "");
+}
+
 // Ports.
 
 class LauncherPort : public ::testing::TestWithParam<std::string> {};
