@@ -15,7 +15,7 @@ using Padding = ops::Padding;
 // Height and width; one number stands for both.
 struct Size2D {
   Size2D(int64_t both) : height(both), width(both) {}  // NOLINT: `.strides = 2`
-  Size2D(int64_t height, int64_t width) : height(height), width(width) {}
+  Size2D(int64_t rows, int64_t columns) : height(rows), width(columns) {}
   std::pair<int64_t, int64_t> pair() const { return {height, width}; }
   int64_t height, width;
 };

@@ -17,7 +17,7 @@ sys.path.insert(0, str(_ROOT / "tests/integration/launchers"))
 import cases  # pylint: disable=wrong-import-position
 
 _WRONG_INPUT = 2  # as README.md has it
-_STRICT = ("-std=c++20", "-Wall", "-Wextra", "-Werror")
+_STRICT = ("-std=c++20", "-Wall", "-Wextra", "-Wshadow", "-Werror")
 _INCLUDE = re.compile(r'(?m)^#include ["<]([^">]+)[">]')
 _FOREIGN = re.compile(r" _Z(?:T.)?NK?\d+(?:absl|dnnl|Eigen|google|grpc|nlohmann)\w*")
 
