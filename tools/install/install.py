@@ -83,6 +83,7 @@ def install(prefix):
 
 def main():
     prefix = pathlib.Path(sys.argv[1])
+    os.umask(0o022)  # for all users, whatever whoever installs gives them of other files
     try:
         install(prefix)
     except OSError as error:

@@ -65,6 +65,14 @@ class Installation(Case):
         self.assertTrue(foreign.exists())
         self.assertEqual(list(self.folder.rglob(".*")), [], "left behind")
 
+    def test_is_for_all_users_whatever_those_may_see_of_other_files(self):
+        prefix = self.folder / "new/prefix"
+        script = str(_ROOT / "tools/install/install.py")
+        run("sh", "-c", 'umask 077; exec "$0" "$1"', script, str(prefix))
+        for path in [prefix.parent, prefix, *prefix.rglob("*")]:
+            expected = 0o755 if path.is_dir() or path.parent.name == "bin" else 0o644
+            self.assertEqual(oct(path.stat().st_mode & 0o777), oct(expected), path)
+
     def test_says_what_cannot_be_written(self):
         file = self.folder / "file"
         file.touch()
