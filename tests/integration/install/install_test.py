@@ -126,8 +126,14 @@ class Use(Case):
         run("cmake", "--build", build)
         self.check_program(f"{build}/train")
         lists = self.folder / "CMakeLists.txt"
-        lists.write_text(lists.read_text(encoding="utf-8").replace("Cohort 0.1", "Cohort 0.0"), encoding="utf-8")
-        self.assertIn("CohortConfig.cmake, version: 0.1", run(*configure, status=1))
+        text = lists.read_text(encoding="utf-8")
+        for wanted, status, said in (
+            ("Cohort 0.0 REQUIRED", 1, "CohortConfig.cmake, version: 0.1"),
+            ("Cohort 0.1 REQUIRED COMPONENTS gpu", 1, "Cohort has no components, and so no gpu"),
+            ("Cohort 0.1 REQUIRED OPTIONAL_COMPONENTS gpu", 0, "Build files have been written"),
+        ):
+            lists.write_text(text.replace("Cohort 0.1 REQUIRED", wanted), encoding="utf-8")
+            self.assertIn(said, " ".join(run(*configure, status=status).split()))
 
     def test_headers_are_those_that_documents_show_and_need_no_other_library(self):
         for document in [_ROOT / "README.md", *(_ROOT / "docs").glob("*.md")]:
