@@ -1,10 +1,13 @@
 #include "strategies/cluster/launcher/descendants.h"
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <system_error>
 #include <thread>
+#include <unistd.h>
 
 #include "core/base/error.h"
 #include "strategies/cluster/launcher/system_error.h"
@@ -21,17 +24,35 @@ bool any_child_left() {
   return pid == 0;
 }
 
+std::vector<pid_t> children_of(pid_t pid) {
+  std::vector<pid_t> out;
+  std::error_code gone;  // threads and processes may end meanwhile
+  std::filesystem::directory_iterator thread(str("/proc/", pid, "/task"), gone);
+  for (const std::filesystem::directory_iterator end; thread != end; thread.increment(gone)) {
+    std::ifstream file(thread->path() / "children");
+    for (pid_t child = 0; file >> child;) out.push_back(child);
+  }
+  return out;
+}
+
 }  // namespace
 
 void adopt_descendants() {
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) fail_system("cannot adopt processes");
 }
 
-std::vector<pid_t> children() {
-  std::ifstream file(str("/proc/self/task/", getpid(), "/children"));
-  std::vector<pid_t> out;
-  for (pid_t pid = 0; file >> pid;) out.push_back(pid);
-  return out;
+std::vector<pid_t> children() { return children_of(getpid()); }
+
+std::vector<pid_t> stop_descendants() {
+  std::vector<pid_t> stopped = {getpid()};
+  for (size_t i = 0; i < stopped.size(); ++i) {
+    for (const pid_t pid : children_of(stopped[i])) {
+      kill(pid, SIGSTOP);
+      stopped.push_back(pid);
+    }
+  }
+  stopped.erase(stopped.begin());
+  return stopped;
 }
 
 std::vector<pid_t> kill_descendants(std::chrono::milliseconds patience) {

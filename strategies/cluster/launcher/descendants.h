@@ -13,6 +13,10 @@ void adopt_descendants();
 // The children of this process, adopted ones and those that ended unnoticed (zombies) too.
 std::vector<pid_t> children();
 
+// Stops all processes below this one by SIGSTOP, parents first, so that none is started meanwhile,
+// and returns them.
+std::vector<pid_t> stop_descendants();
+
 // Kills all processes below this one, which must have called adopt_descendants(). Returns those
 // that still lived after `patience`: another user's, or ones stuck in the kernel.
 std::vector<pid_t> kill_descendants(std::chrono::milliseconds patience);

@@ -3,8 +3,10 @@
 #include <csignal>
 #include <cstdio>
 #include <optional>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 #include "strategies/cluster/launcher/descendants.h"
 #include "strategies/cluster/launcher/exit_status.h"
@@ -23,10 +25,26 @@ std::optional<ExitStatus> bury(pid_t child) {
   return std::nullopt;
 }
 
+// What Ctrl-Z asks for: stops all processes below this one, then this one, at which the shell
+// looks, until that is continued, and then continues the others. Where there is no shell that could
+// do so, the kernel does not stop it.
+void stop_for_now() {
+  const std::vector<pid_t> stopped = stop_descendants();
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTSTP);
+  std::raise(SIGTSTP);
+  sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // stops here
+  sigprocmask(SIG_BLOCK, &stop, nullptr);
+  for (const pid_t pid : stopped) kill(pid, SIGCONT);
+}
+
 ExitStatus watch(const Signals& signals, pid_t child) {
   for (;;) {
     const int signal = signals.wait();
-    if (signal != SIGCHLD) {
+    if (signal == SIGTSTP) {
+      stop_for_now();
+    } else if (signal != SIGCHLD) {
       kill(child, signal);
     } else if (const auto status = bury(child)) {
       return *status;
@@ -45,6 +63,7 @@ int guarded(const Signals& signals,
   if (child < 0) fail_system("cannot start the supervisor");
   if (child == 0) {
     adopt_descendants();
+    prctl(PR_SET_PDEATHSIG, SIGCONT);  // stopped, it could not notice that the guard is gone
     lifeline.write_end.reset();
     // A group of its own: what the terminal sends to the guard's group comes through the guard,
     // once.

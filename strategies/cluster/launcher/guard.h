@@ -8,8 +8,9 @@
 namespace cohort::launcher {
 
 // Splits this process in two, a guard and its child, and returns in both: in the child what `body`
-// returns, in the guard the child's exit code. The guard passes on the signals of `signals` and,
-// when the child is gone, however it ended, kills all processes that the child has left behind.
+// returns, in the guard the child's exit code. The guard passes on the signals of `signals`; at
+// SIGTSTP it and all processes below it stop until it is continued; and when the child is gone,
+// however it ended, it kills all processes that the child has left behind.
 // When the guard itself is gone, the descriptor that `body` gets reaches its end: `body` has to
 // kill its descendants and return. So nothing that `body` starts survives the death of either.
 int guarded(const Signals& signals,

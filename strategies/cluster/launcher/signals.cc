@@ -24,6 +24,7 @@ Signals::Signals() {
   for (const int signal : kPassedOn) {
     if (!is_ignored(signal)) sigaddset(&queued_, signal);
   }
+  if (!is_ignored(SIGTSTP)) sigaddset(&queued_, SIGTSTP);
   sigset_t blocked = queued_;
   sigaddset(&blocked, SIGPIPE);
   sigaddset(&blocked, SIGTTOU);
@@ -41,7 +42,9 @@ int Signals::wait() const {
 }
 
 net::Descriptor Signals::queue() const {
-  net::Descriptor queue(signalfd(-1, &queued_, SFD_CLOEXEC | SFD_NONBLOCK));
+  sigset_t taken = queued_;
+  sigdelset(&taken, SIGTSTP);
+  net::Descriptor queue(signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!queue) fail_system("cannot make a queue of signals");
   return queue;
 }

@@ -9,8 +9,8 @@ namespace cohort::launcher {
 // Those that ask for the end.
 inline constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1};
 
-// From its making on, this process takes its signals from a queue: SIGCHLD, and those that are
-// to be passed on. SIGHUP, SIGTERM and SIGUSR1 stay ignored where they were
+// From its making on, this process takes its signals from a queue: SIGCHLD, those that are
+// to be passed on, and SIGTSTP. SIGHUP, SIGTERM, SIGUSR1 and SIGTSTP stay ignored where they were
 // (nohup); SIGINT and SIGQUIT do not, which shells set to be ignored for whatever a script starts
 // in the background. SIGPIPE and SIGTTOU are blocked: writes report errors instead. For a process
 // of one thread.
@@ -20,8 +20,8 @@ class Signals {
 
   // Waits for a signal and returns its number.
   int wait() const;
-  // A descriptor that is readable while signals are queued. It must be made by the process that
-  // reads it.
+  // A descriptor that is readable while signals but SIGTSTP are queued. It must be made by the
+  // process that reads it.
   net::Descriptor queue() const;
   // To be called in a new process before it becomes another program.
   void restore() const { sigprocmask(SIG_SETMASK, &original_, nullptr); }

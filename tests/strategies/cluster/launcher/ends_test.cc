@@ -1,4 +1,5 @@
 // How cohort-run ends, and how it begins again: real processes of the real program.
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/temporary_folder.h"
 #include "tests/strategies/cluster/launcher/launched.h"
+#include "tests/testing/eventually.h"
 
 namespace cohort::testing {
 namespace {
@@ -30,6 +32,24 @@ std::vector<pid_t> children_of(pid_t pid) {
   const std::string id = std::to_string(pid);
   std::ifstream file("/proc/" + id + "/task/" + id + "/children");
   return {std::istream_iterator<pid_t>(file), {}};
+}
+
+// Whether it is stopped, as by SIGSTOP.
+bool is_stopped(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const size_t name_end = text.rfind(')');
+  return name_end != std::string::npos && text.substr(name_end, 3) == ") T";
+}
+
+// The guard, its supervisor and that one's tasks.
+std::vector<pid_t> processes_of(const Launched& launched) {
+  std::vector<pid_t> out = {launched.pid()};
+  for (size_t i = 0; i < out.size(); ++i) {
+    const auto children = children_of(out[i]);
+    out.insert(out.end(), children.begin(), children.end());
+  }
+  return out;
 }
 
 // Ends.
@@ -204,6 +224,36 @@ TEST(LauncherSignal, EndsAFrozenTask) {
   EXPECT_EQ(launched.wait(), 128 + SIGTERM);
 }
 
+// As Ctrl-Z and fg of a shell do.
+TEST(LauncherSignal, StopsAllTogetherUntilTheJobIsContinued) {
+  Launched launched({.flags = {"--workers=2"}, .actions = {"print=ready", "hang"}, .is_job = true});
+  launched.wait_for_output("ready", 2);
+  const std::vector<pid_t> all = processes_of(launched);
+  ASSERT_EQ(all.size(), 4);
+  for (int round = 0; round < 2; ++round) {
+    launched.send(SIGTSTP);
+    EXPECT_TRUE(eventually([&] { return std::ranges::all_of(all, is_stopped); }));
+    launched.send(SIGCONT);
+    EXPECT_TRUE(eventually([&] { return std::ranges::none_of(all, is_stopped); }));
+  }
+  launched.send(SIGTERM);
+  EXPECT_EQ(launched.wait(), 128 + SIGTERM);
+}
+
+// A shell that ends while it has stopped jobs.
+TEST(LauncherSignal, ComesToAStoppedJobThatIsContinued) {
+  Launched launched({.flags = {"--workers=2"},
+                     .actions = {"handle_signals=5", "print=ready", "hang"},
+                     .is_job = true});
+  launched.wait_for_output("ready", 2);
+  const std::vector<pid_t> all = processes_of(launched);
+  launched.send(SIGTSTP);
+  EXPECT_TRUE(eventually([&] { return std::ranges::all_of(all, is_stopped); }));
+  launched.send(SIGHUP);
+  launched.send(SIGCONT);
+  EXPECT_EQ(launched.wait(), 5) << launched.errors();
+}
+
 TEST(LauncherSignal, ThatTasksHandleWellIsASuccess) {
   Launched launched(
       {.flags = {"--workers=2"}, .actions = {"handle_signals=0", "print=ready", "hang"}});
@@ -279,6 +329,19 @@ TEST(LauncherOrphans, AreEndedWhenTheLauncherIsKilled) {
       {.flags = {"--workers=3"},
        .actions = {"leave_child", "leave_child=daemon", "handle_signals", "print=ready", "hang"}});
   launched.wait_for_output("ready", 3);
+  launched.send(SIGKILL);
+  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
+  launched.wait_until_nothing_is_left();
+}
+
+TEST(LauncherOrphans, AreEndedWhenTheLauncherIsKilledWhileAllIsStopped) {
+  Launched launched({.flags = {"--workers=2"},
+                     .actions = {"leave_child=daemon", "print=ready", "hang"},
+                     .is_job = true});
+  launched.wait_for_output("ready", 2);
+  const std::vector<pid_t> all = processes_of(launched);
+  launched.send(SIGTSTP);
+  EXPECT_TRUE(eventually([&] { return std::ranges::all_of(all, is_stopped); }));
   launched.send(SIGKILL);
   EXPECT_EQ(launched.wait(), 128 + SIGKILL);
   launched.wait_until_nothing_is_left();

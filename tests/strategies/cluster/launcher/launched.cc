@@ -12,6 +12,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -116,6 +117,10 @@ Launched::Launched(const Launch& launch) : mark_(fresh_mark()), deadline_(now() 
     dup2(launch.full_disk ? open("/dev/full", O_WRONLY | O_CLOEXEC) : output[1], STDOUT_FILENO);
     dup2(launch.one_stream || launch.on_terminal ? output[1] : errors[1], STDERR_FILENO);
     limit_files(launch);
+    if (launch.is_job) {
+      setpgid(0, 0);
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // whoever ends this test by its group does not see it
+    }
     if (launch.ignored_signal) std::signal(launch.ignored_signal, SIG_IGN);
     execve(arguments[0].c_str(), pointers(arguments).data(), pointers(environment).data());
     _exit(127);

@@ -20,6 +20,7 @@ struct Launch {
   std::string program;       // instead of the actor
   // Limits of open files, as of `ulimit -n`; 0: those of the test.
   rlim_t soft_files = 0, hard_files = 0;
+  bool is_job = false;  // a process group of its own, as a shell makes one that it can continue
 };
 
 // A running cohort-run. Every wait has a deadline, after which everything is killed and the test
