@@ -85,6 +85,10 @@ bool is_handled_by(int signal, void (*handler)(int)) {
   return action.sa_handler == handler;
 }
 
+// So that a write beyond a limit of files (`ulimit -f`) is an error as on a full disk, rather than
+// the end. Other than an ignored signal, what this process executes has the default again.
+void on_file_limit(int) {}
+
 std::mutex termination_mutex;  // guards what follows
 int termination_catchers = 0;
 struct sigaction termination_before;
@@ -115,8 +119,9 @@ void init() {
   open_standard_streams();
   the_request = StopRequest::kNone;
   interrupts.forget();
-  const auto action = action_of(on_interrupt);
-  sigaction(SIGINT, &action, nullptr);
+  const auto interrupt = action_of(on_interrupt), file_limit = action_of(on_file_limit);
+  sigaction(SIGINT, &interrupt, nullptr);
+  if (is_handled_by(SIGXFSZ, SIG_DFL)) sigaction(SIGXFSZ, &file_limit, nullptr);
 }
 
 CatchTermination::CatchTermination() {

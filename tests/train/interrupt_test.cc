@@ -7,6 +7,9 @@
 #include <fcntl.h>
 #include <optional>
 #include <pty.h>
+#include <string>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -443,6 +446,19 @@ TEST_F(RunMain, OutputThatCannotBeWrittenIsAnError) {
   };
   EXPECT_EXIT(print_to_full_disk(), ::testing::ExitedWithCode(18),
               "RESOURCE_EXHAUSTED: cannot write standard output: No space left on device");
+}
+
+TEST_F(RunMain, AFileThatMayGrowNoFurtherIsAnErrorAsAFullDiskIs) {
+  const auto print_beyond_limit = [] {
+    std::signal(SIGXFSZ, SIG_DFL);
+    const std::string file = "/proc/self/fd/" + std::to_string(::memfd_create("output", 0));
+    const rlimit short_files{256, RLIM_INFINITY};  // as long as what is said of it
+    if (std::freopen(file.c_str(), "w", stdout) == nullptr) std::_Exit(1);
+    if (::setrlimit(RLIMIT_FSIZE, &short_files) != 0) std::_Exit(1);
+    std::_Exit(run_main([] { std::printf("%s", std::string(500, 'x').c_str()); }));
+  };
+  EXPECT_EXIT(print_beyond_limit(), ::testing::ExitedWithCode(18),
+              "RESOURCE_EXHAUSTED: cannot write standard output: File too large");
 }
 
 TEST_F(RunMain, FilesDoNotTakeThePlaceOfClosedStreams) {

@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -91,6 +92,12 @@ void limit_files(const Launch& launch) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+void limit_file_size(long bytes) {
+  const auto longest = static_cast<rlim_t>(bytes);
+  const rlimit limit{longest, longest};
+  if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(127);
+}
+
 int count(const std::string& text, const std::string& part) {
   int found = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
@@ -122,6 +129,7 @@ Launched::Launched(const Launch& launch) : mark_(fresh_mark()), deadline_(now() 
       prctl(PR_SET_PDEATHSIG, SIGKILL);  // whoever ends this test by its group does not see it
     }
     if (launch.ignored_signal) std::signal(launch.ignored_signal, SIG_IGN);
+    if (launch.longest_file >= 0) limit_file_size(launch.longest_file);
     execve(arguments[0].c_str(), pointers(arguments).data(), pointers(environment).data());
     _exit(127);
   }

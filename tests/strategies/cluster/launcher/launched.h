@@ -17,6 +17,7 @@ struct Launch {
   bool on_terminal = false;  // both are a terminal
   bool full_disk = false;    // standard output is a file on a disk without space
   int ignored_signal = 0;    // as nohup does
+  long longest_file = -1;    // in bytes, as by `ulimit -f`; -1: no limit
   std::string program;       // instead of the actor
   // Limits of open files, as of `ulimit -n`; 0: those of the test.
   rlim_t soft_files = 0, hard_files = 0;

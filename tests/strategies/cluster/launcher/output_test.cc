@@ -149,6 +149,29 @@ TEST(LauncherOutput, ThatADiskDoesNotTakeIsLostWhileTasksGoOn) {
                           "not take is lost"));
 }
 
+TEST(LauncherOutput, ALogFileThatMayGrowNoFurtherEndsNothing) {
+  const TemporaryFolder folder("launcher");
+  const Finished run = finish({.flags = {"--log_dir=" + folder.path()},
+                               .actions = {"flood=20000"},
+                               .one_stream = true,
+                               .longest_file = 8192});
+  EXPECT_EQ(run.code, 0) << run.errors;
+  const std::string path = folder.path() + "/attempt-0/worker-0.stdout";
+  EXPECT_THAT(run.output, HasSubstr("cohort-run: cannot write " + path + " any more"));
+  EXPECT_EQ(read_file(path).size(), 8192);
+  EXPECT_THAT(run.output, HasSubstr("[worker:0] 19999 "));
+}
+
+// What a task does at its limit is its own decision.
+TEST(LauncherOutput, TasksFindLimitsOfFilesAsTheyAreWithoutLauncher) {
+  const TemporaryFolder folder("launcher");
+  const Finished run = finish({.flags = {},
+                               .actions = {"-c", "echo 12345 > " + folder.path() + "/file"},
+                               .longest_file = 0,
+                               .program = "/bin/sh"});
+  EXPECT_EQ(run.code, 128 + SIGXFSZ) << run.errors;
+}
+
 TEST(LauncherOutput, MayWaitForItsReaderWhileSignalsDoNot) {
   Launched launched({.flags = {"--workers=2"}, .actions = {"flood=2000000000"}});
   launched.wait_until_output_waits();
