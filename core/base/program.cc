@@ -19,6 +19,20 @@
 namespace cohort {
 namespace {
 
+using Handler = void (*)(int);
+
+// As by default, but also where this is the first process of a container, which the kernel spares
+// what it does not handle.
+void end_by(int signal) {
+  if (::getpid() == 1) ::_exit(128 + signal);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+// Of a signal that nobody has a use for now.
+Handler default_handler() { return ::getpid() == 1 ? end_by : SIG_DFL; }
+bool is_default(Handler handler) { return handler == SIG_DFL || handler == end_by; }
+
 std::atomic<StopRequest> the_request = StopRequest::kNone;
 static_assert(std::atomic<StopRequest>::is_always_lock_free, "a signal handler stores to it");
 
@@ -35,10 +49,7 @@ class Arrivals {
     const int64_t now = time.tv_sec * 1'000'000'000 + time.tv_nsec;
     int64_t first = 0;
     if (first_.compare_exchange_strong(first, now)) return true;
-    if (std::chrono::nanoseconds(now - first) > kSameRequest) {
-      std::signal(signal, SIG_DFL);
-      std::raise(signal);
-    }
+    if (std::chrono::nanoseconds(now - first) > kSameRequest) end_by(signal);
     return false;
   }
 
@@ -72,17 +83,22 @@ void on_termination(int signal) {
   terminations.take(signal);
 }
 
-struct sigaction action_of(void (*handler)(int)) {
+struct sigaction action_of(Handler handler) {
   struct sigaction action {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
   return action;
 }
 
-bool is_handled_by(int signal, void (*handler)(int)) {
+Handler handler_of(int signal) {
   struct sigaction action {};
   sigaction(signal, nullptr, &action);
-  return action.sa_handler == handler;
+  return action.sa_handler;
+}
+
+void handle_if_default(int signal, Handler handler) {
+  const auto action = action_of(handler);
+  if (is_default(handler_of(signal))) sigaction(signal, &action, nullptr);
 }
 
 // So that a write beyond a limit of files (`ulimit -f`) is an error as on a full disk, rather than
@@ -119,9 +135,11 @@ void init() {
   open_standard_streams();
   the_request = StopRequest::kNone;
   interrupts.forget();
-  const auto interrupt = action_of(on_interrupt), file_limit = action_of(on_file_limit);
-  sigaction(SIGINT, &interrupt, nullptr);
-  if (is_handled_by(SIGXFSZ, SIG_DFL)) sigaction(SIGXFSZ, &file_limit, nullptr);
+  const auto action = action_of(on_interrupt);
+  sigaction(SIGINT, &action, nullptr);
+  handle_if_default(SIGXFSZ, on_file_limit);
+  handle_if_default(SIGTERM, default_handler());
+  for (const int signal : kRepeatable) handle_if_default(signal, default_handler());
 }
 
 CatchTermination::CatchTermination() {
@@ -130,10 +148,9 @@ CatchTermination::CatchTermination() {
   terminations.forget();
   const auto termination = action_of(on_termination);
   sigaction(SIGTERM, &termination, &termination_before);
-  if (termination_before.sa_handler == on_termination) termination_before.sa_handler = SIG_DFL;
-  const auto repeatable = action_of(on_repeatable);
-  for (const int signal : kRepeatable)
-    if (is_handled_by(signal, SIG_DFL)) sigaction(signal, &repeatable, nullptr);
+  if (termination_before.sa_handler == on_termination)
+    termination_before.sa_handler = default_handler();
+  for (const int signal : kRepeatable) handle_if_default(signal, on_repeatable);
 }
 
 CatchTermination::~CatchTermination() {
@@ -143,8 +160,8 @@ CatchTermination::~CatchTermination() {
   // default action all the same.
   if (stop_request() != StopRequest::kTermination)
     for (const int signal : kRepeatable)
-      if (is_handled_by(signal, on_repeatable)) std::signal(signal, SIG_DFL);
-  if (terminations.any() && termination_before.sa_handler == SIG_DFL) return;
+      if (handler_of(signal) == on_repeatable) std::signal(signal, default_handler());
+  if (terminations.any() && is_default(termination_before.sa_handler)) return;
   sigaction(SIGTERM, &termination_before, nullptr);
 }
 

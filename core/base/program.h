@@ -20,7 +20,9 @@ inline constexpr std::chrono::seconds kSameRequest(1);
 // at once, as without init(). Standard streams that the caller has closed become /dev/null, so that
 // no file takes their place: where that cannot be had, an Error of the system's. A file that may
 // grow no further (`ulimit -f`) is an error of whoever writes, as a full disk is, and ends nothing
-// by SIGXFSZ, unless the program handles that itself.
+// by SIGXFSZ, unless the program handles that itself. In a container, whose first process the
+// kernel spares each signal without a handler, what would end another process ends this one too,
+// with exit code 128 + its number.
 void init();
 
 // While one is alive, SIGTERM is such a request too, and likewise another one ends the process.

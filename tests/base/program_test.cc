@@ -1,9 +1,16 @@
 #include "core/base/program.h"
 
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <new>
+#include <optional>
+#include <sched.h>
 #include <stdexcept>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -37,6 +44,66 @@ TEST(RunMain, GivesEachExceptionItsExitCodeAndALine) {
   EXPECT_EQ(other.said, "error: no ink\n");
   EXPECT_EQ(none.code, 1);
   EXPECT_EQ(none.said, "error: what was thrown is not a std::exception\n");
+}
+
+int exit_code_of(pid_t child) {
+  int status = 0;
+  if (::waitpid(child, &status, 0) != child) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// The exit code of `body` as the first process of a container, which ends with 0 when it returns;
+// nothing where the system has none for us.
+std::optional<int> code_of_first_process(const std::function<void()>& body) {
+  constexpr int kNone = 99;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) ::_exit(kNone);
+    const pid_t first = ::fork();
+    if (first < 0) ::_exit(kNone);
+    if (first > 0) ::_exit(exit_code_of(first));
+    body();
+    ::_exit(0);
+  }
+  const int code = exit_code_of(child);
+  return code == kNone ? std::nullopt : std::optional<int>(code);
+}
+
+TEST(FirstProcessOfAContainer, IsEndedByWhatEndsOthers) {
+  if (!code_of_first_process([] {})) GTEST_SKIP() << "no container for this test";
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1}) {
+    const auto raise_it = [signal] {
+      init();
+      raise(signal);
+    };
+    const auto raise_it_after_training = [signal] {
+      init();
+      { const CatchTermination fit; }
+      raise(signal);
+    };
+    const auto raise_it_while_training = [signal] {
+      init();
+      const CatchTermination fit;
+      raise(signal);
+      ::_exit(stop_request() == StopRequest::kTermination ? kExitResumable : 1);
+    };
+    EXPECT_EQ(code_of_first_process(raise_it), 128 + signal);
+    EXPECT_EQ(code_of_first_process(raise_it_after_training), 128 + signal);
+    EXPECT_EQ(code_of_first_process(raise_it_while_training), kExitResumable);
+  }
+}
+
+TEST(FirstProcessOfAContainer, IsEndedAtOnceByASignalThatGoesOnComing) {
+  if (!code_of_first_process([] {})) GTEST_SKIP() << "no container for this test";
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const auto raise_again_and_again = [signal] {
+      using Clock = std::chrono::steady_clock;
+      init();
+      const CatchTermination fit;
+      for (const auto end = Clock::now() + 10 * kSameRequest; Clock::now() < end;) raise(signal);
+    };
+    EXPECT_EQ(code_of_first_process(raise_again_and_again), 128 + signal);
+  }
 }
 
 }  // namespace

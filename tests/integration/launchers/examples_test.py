@@ -17,7 +17,7 @@ try:
     import yaml
 except ImportError:
     yaml = None
-_UNAVAILABLE, _RESUMABLE = 24, 42  # exit codes of Cohort's programs
+_UNAVAILABLE, _RESUMABLE, _TERMINATED = 24, 42, 143  # exit codes of Cohort's programs
 _NO_MPIRUN = "mpirun is not installed (./dev setup installs openmpi-bin)"
 
 
@@ -63,15 +63,18 @@ class Slurm(Case):
     def test_tasks_that_saved_their_state_are_started_again(self):
         for name in ("one_task_per_host", "several_tasks_per_host"):
             with self.subTest(name):
-                self.check_preemption(f"{name}.sbatch")
+                self.check_preemption(f"{name}.sbatch", "trap 'exit 42' TERM")
 
-    def check_preemption(self, name):
+    def test_tasks_that_were_ended_before_they_trained_are_started_again(self):
+        self.check_preemption("several_tasks_per_host.sbatch", ":")
+
+    def check_preemption(self, name, trap):
         for path in self.folder.iterdir():
             path.unlink()
         program = self.program(
             f"""\
 [[ ${{SLURM_RESTART_COUNT:-0}} = 0 ]] || exec {ROLLCALL}
-trap 'exit 42' TERM
+{trap}
 touch {self.folder}/started.$SLURM_PROCID
 while :; do sleep 0.05; done
 """
@@ -197,7 +200,11 @@ class Kubernetes(unittest.TestCase):
         self.assertEqual({by_exit_code["action"], by_condition["action"]}, {"Ignore"})
         self.assertEqual(
             by_exit_code["onExitCodes"],
-            {"containerName": container["name"], "operator": "In", "values": [_UNAVAILABLE, _RESUMABLE]},
+            {
+                "containerName": container["name"],
+                "operator": "In",
+                "values": [_UNAVAILABLE, _RESUMABLE, _TERMINATED],
+            },
         )
         self.assertEqual(by_condition["onPodConditions"], [{"type": "DisruptionTarget", "status": "True"}])
         environment = {variable["name"]: variable["value"] for variable in container["env"]}
