@@ -156,8 +156,9 @@ class ParameterServerStrategy final : public Strategy {
 // Where this task is a parameter server: serves until the job asks it to end, or has left it alone,
 // and returns true. Elsewhere returns false at once. `options` as for the strategy of the workers.
 // When it is asked to stop, those who are connected are served for five more seconds at most, which
-// is for those who are to stop as well. kCancelled, after the last snapshot, where SIGTERM, SIGHUP
-// or SIGUSR1 has ended it before all who have come, and somebody, have said that their work is done
+// is for those who are to stop as well. kCancelled, after the last snapshot, where SIGTERM or what
+// CatchTermination takes for it has ended it before all who have come, and somebody, have said that
+// their work is done
 // (~ServerSession): by run_main, exit code 42, so that the launcher starts it again, or the job.
 // Where the last snapshot cannot be written, the error of that, as core/base/file.h says;
 // kOutOfRange where a variable has diverged (docs/parameter-server.md).

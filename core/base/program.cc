@@ -74,8 +74,9 @@ void on_interrupt(int signal) {
 }
 
 // Of signals that are requests however often they come. When a terminal closes, both the system and
-// the shell send SIGHUP; and SIGTERM may follow the SIGUSR1 that has warned of it.
-constexpr int kRepeatable[] = {SIGHUP, SIGUSR1};
+// the shell send SIGHUP; SIGTERM may follow the SIGUSR1 or SIGUSR2 that has warned of it; and from
+// its limit on a process gets SIGXCPU each second.
+constexpr int kRepeatable[] = {SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
 void on_repeatable(int) { the_request = StopRequest::kTermination; }
 
 void on_termination(int signal) {

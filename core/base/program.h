@@ -6,8 +6,8 @@
 namespace cohort {
 
 // What has asked the process to stop: a person (SIGINT, Ctrl-C), or the end of what it runs on, a
-// machine that a scheduler takes away (SIGTERM, or SIGUSR1 as its warning) or a terminal that
-// closes (SIGHUP).
+// machine that a scheduler takes away (SIGTERM, or SIGUSR1 or SIGUSR2 as its warning), time of the
+// processor that is used up (SIGXCPU) or a terminal that closes (SIGHUP).
 enum class StopRequest { kNone, kInterrupt, kTermination };
 
 // One request may arrive as several signals: `timeout` sends to the program and to its group, and
@@ -26,11 +26,12 @@ inline constexpr std::chrono::seconds kSameRequest(1);
 void init();
 
 // While one is alive, SIGTERM is such a request too, and likewise another one ends the process.
-// SIGHUP and SIGUSR1, by which many a job has Slurm warn it, are one however often they come, each
-// unless the program handles it, or it is ignored, as by nohup: then that stays so. For code that
-// looks at stop_request() again and again, as fit() does. At all other times each of the three ends
-// the process, unless it follows a request for termination: then a SIGTERM that belongs to that,
-// and every SIGHUP and SIGUSR1, changes nothing. Thread-safe.
+// SIGHUP, SIGUSR1 and SIGUSR2, by which many a job has Slurm, LSF or Grid Engine warn it, and
+// SIGXCPU are one however often they come, each unless the program handles it, or it is ignored, as
+// by nohup: then that stays so. For code that looks at stop_request() again and again, as fit()
+// does. At all other times each of them ends the process, unless it follows a request for
+// termination: then a SIGTERM that belongs to that, and every one of the others, changes nothing.
+// Thread-safe.
 class CatchTermination {
  public:
   CatchTermination();

@@ -133,9 +133,9 @@ class Model {
   // kFailedPrecondition while fit() runs.
   void compile(CompileOptions options);
 
-  // Trains. Errors name the epoch and step, or its validation. After SIGINT (see init()), SIGTERM,
-  // SIGHUP or SIGUSR1 (see CatchTermination), on any worker, it stops with the step or the batch of
-  // validation under way, calls on_train_end, and throws kCancelled.
+  // Trains. Errors name the epoch and step, or its validation. After SIGINT (see init()), SIGTERM
+  // or what else CatchTermination takes for it, on any worker, it stops with the step or the batch
+  // of validation under way, calls on_train_end, and throws kCancelled.
   History fit(const data::Dataset& dataset, const FitOptions& options = {});
   // Here and below, of tensors: x is the only input of the network and y the labels, a row each.
   History fit(const Tensor& x, const Tensor& y, const FitOptions& options = {});

@@ -71,7 +71,7 @@ std::optional<int> code_of_first_process(const std::function<void()>& body) {
 
 TEST(FirstProcessOfAContainer, IsEndedByWhatEndsOthers) {
   if (!code_of_first_process([] {})) GTEST_SKIP() << "no container for this test";
-  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1}) {
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU}) {
     const auto raise_it = [signal] {
       init();
       raise(signal);

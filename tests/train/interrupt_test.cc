@@ -361,7 +361,7 @@ void train_until_terminated(int signal, int times, void (*before)(int) = SIG_DFL
 }
 
 TEST_F(Termination, StopsFitAndSaysThatTheProgramCanBeStartedAgain) {
-  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1})
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU})
     EXPECT_EXIT(train_until_terminated(signal, 1), ::testing::ExitedWithCode(kExitResumable),
                 "CANCELLED: fit: interrupted in epoch 1 after step 2");
 }
@@ -385,7 +385,7 @@ TEST_F(Termination, BySignalsOfWhichOneComesAfterFitIsOneRequest) {
       fail(Code::kCancelled, "saved");
     }));
   };
-  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1})
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU})
     EXPECT_EXIT(raise_twice(signal), ::testing::ExitedWithCode(kExitResumable), "CANCELLED: saved");
 }
 
@@ -395,7 +395,7 @@ TEST_F(Termination, ByASignalThatGoesOnComingEndsTheProcessAtOnce) {
 }
 
 TEST_F(Termination, ByATerminalThatClosesOrAWarningMayComeSeveralTimes) {
-  for (const int signal : {SIGHUP, SIGUSR1})
+  for (const int signal : {SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU})
     EXPECT_EXIT(train_until_terminated(signal, 3), ::testing::ExitedWithCode(kExitResumable),
                 "CANCELLED: fit: interrupted in epoch 1 after step 2");
 }
@@ -408,12 +408,12 @@ TEST_F(Termination, OutsideFitItEndsTheProcess) {
       raise(signal);
     }));
   };
-  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1})
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU})
     EXPECT_EXIT(raise_after_fit(signal), ::testing::KilledBySignal(signal), "");
 }
 
 TEST_F(Termination, WhatTheProgramIgnoresOrHandlesStaysSo) {
-  for (const int signal : {SIGHUP, SIGUSR1}) {
+  for (const int signal : {SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU}) {
     EXPECT_EXIT(train_until_terminated(signal, 1, SIG_IGN), ::testing::ExitedWithCode(0), "");
     EXPECT_EXIT(train_until_terminated(signal, 1, handle), ::testing::ExitedWithCode(0), "");
   }

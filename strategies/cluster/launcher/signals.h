@@ -7,13 +7,12 @@
 namespace cohort::launcher {
 
 // Those that ask for the end.
-inline constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1};
+inline constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU};
 
 // From its making on, this process takes its signals from a queue: SIGCHLD, those that are
-// to be passed on, and SIGTSTP. SIGHUP, SIGTERM, SIGUSR1 and SIGTSTP stay ignored where they were
-// (nohup); SIGINT and SIGQUIT do not, which shells set to be ignored for whatever a script starts
-// in the background. SIGPIPE and SIGTTOU are blocked: writes report errors instead. For a process
-// of one thread.
+// to be passed on, and SIGTSTP. They stay ignored where they were (nohup), but for SIGINT and
+// SIGQUIT, which shells set to be ignored for whatever a script starts in the background. SIGPIPE
+// and SIGTTOU are blocked: writes report errors instead. For a process of one thread.
 class Signals {
  public:
   Signals();

@@ -86,7 +86,7 @@ void flood(const std::string& value) {
 int exit_code_after_signal = -1;
 void handle_signals(const std::string& value) {
   exit_code_after_signal = value.empty() ? -1 : std::stoi(value);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU}) {
     std::signal(signal, [](int which) {
       const char* name = sigabbrev_np(which);
       [[maybe_unused]] ssize_t size = write(STDOUT_FILENO, "got SIG", 7);

@@ -170,7 +170,7 @@ TEST(LauncherEnd, KillsAfterTheGraceWhatDoesNotEnd) {
 // Signals.
 
 TEST(LauncherSignal, IsPassedOn) {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU}) {
     const std::string name = std::string("SIG") + sigabbrev_np(signal);
     SCOPED_TRACE(name);
     Launched launched({.flags = {"--workers=2", "--restarts=3"},
@@ -188,7 +188,7 @@ TEST(LauncherSignal, IsPassedOn) {
 
 // As where all processes of a job get it: from whoever sent it, and from the guard.
 TEST(LauncherSignal, SentToTheGuardAndTheSupervisorIsPassedOnOnce) {
-  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGUSR1}) {
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2}) {
     const std::string name = std::string("SIG") + sigabbrev_np(signal);
     SCOPED_TRACE(name);
     const TemporaryFolder folder("launcher");
