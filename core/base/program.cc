@@ -10,7 +10,9 @@
 #include <fcntl.h>
 #include <mutex>
 #include <new>
+#include <stdio_ext.h>
 #include <string_view>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/error.h"
@@ -124,6 +126,15 @@ void open_standard_streams() {
       fail_errno("open", "/dev/null");
 }
 
+// A pipe, as a launcher gives to its tasks, would else be written by the block, and what a task
+// that is killed has printed last would be lost. What the program has chosen, or begun to use,
+// stays.
+void print_by_the_line_into_pipes() {
+  struct stat file {};
+  const bool is_pipe = ::fstat(STDOUT_FILENO, &file) == 0 && S_ISFIFO(file.st_mode);
+  if (is_pipe && ::__fbufsize(stdout) == 0) std::setvbuf(stdout, nullptr, _IOLBF, 0);
+}
+
 // What a program prints last is its result, which must not be lost in silence on a full disk.
 void flush_output() {
   if (std::fflush(stdout) != 0) fail_errno("write", "standard output");
@@ -134,6 +145,7 @@ void flush_output() {
 
 void init() {
   open_standard_streams();
+  print_by_the_line_into_pipes();
   the_request = StopRequest::kNone;
   interrupts.forget();
   const auto action = action_of(on_interrupt);

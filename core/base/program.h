@@ -18,11 +18,13 @@ inline constexpr std::chrono::seconds kSameRequest(1);
 // Prepares the process: from now on an interrupt (SIGINT) asks whatever trains to stop after its
 // present step, of which a terminal is told; another one, later than kSameRequest, ends the process
 // at once, as without init(). Standard streams that the caller has closed become /dev/null, so that
-// no file takes their place: where that cannot be had, an Error of the system's. A file that may
-// grow no further (`ulimit -f`) is an error of whoever writes, as a full disk is, and ends nothing
-// by SIGXFSZ, unless the program handles that itself. In a container, whose first process the
-// kernel spares each signal without a handler, what would end another process ends this one too,
-// with exit code 128 + its number.
+// no file takes their place: where that cannot be had, an Error of the system's. Where standard
+// output is a pipe and nothing is printed yet, each line is written when it ends (_IOLBF), so that
+// a launcher has what was printed before a task is killed. A file that may grow no further (`ulimit
+// -f`) is an error of whoever writes, as a full disk is, and ends nothing by SIGXFSZ, unless the
+// program handles that itself. In a container, whose first process the kernel spares each signal
+// without a handler, what would end another process ends this one too, with exit code 128 + its
+// number.
 void init();
 
 // While one is alive, SIGTERM is such a request too, and likewise another one ends the process.

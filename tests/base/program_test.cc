@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <new>
@@ -44,6 +45,45 @@ TEST(RunMain, GivesEachExceptionItsExitCodeAndALine) {
   EXPECT_EQ(other.said, "error: no ink\n");
   EXPECT_EQ(none.code, 1);
   EXPECT_EQ(none.said, "error: what was thrown is not a std::exception\n");
+}
+
+// What a process prints to a pipe, by a standard output that is as new, and is killed then.
+std::string printed_before_kill(const std::function<void()>& print) {
+  int ends[2];
+  if (::pipe(ends) != 0) return "no pipe";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], STDOUT_FILENO);
+    stdout = ::fdopen(STDOUT_FILENO, "w");
+    print();
+    raise(SIGKILL);
+  }
+  ::close(ends[1]);
+  std::string printed;
+  char part[256];
+  for (ssize_t count; (count = ::read(ends[0], part, sizeof(part))) > 0;)
+    printed.append(part, static_cast<size_t>(count));
+  ::close(ends[0]);
+  ::waitpid(child, nullptr, 0);
+  return printed;
+}
+
+TEST(Init, HasLinesWrittenIntoAPipeAsTheyEnd) {
+  EXPECT_EQ(printed_before_kill([] {
+              init();
+              std::printf("first %d\nsecond\nwithout", 1);
+            }),
+            "first 1\nsecond\n");
+}
+
+TEST(Init, LeavesABufferThatTheProgramHasChosen) {
+  EXPECT_EQ(printed_before_kill([] {
+              static char buffer[1024];
+              std::setvbuf(stdout, buffer, _IOFBF, sizeof(buffer));
+              init();
+              std::printf("first\nsecond\n");
+            }),
+            "");
 }
 
 int exit_code_of(pid_t child) {

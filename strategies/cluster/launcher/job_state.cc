@@ -347,7 +347,8 @@ void JobState::maybe_conclude(Time now) {
 std::vector<std::string> JobState::summary() const {
   const Failure& failure = blame_->failure;
   const bool printed = !failure.last_lines.empty();
-  const char* silence = failure.weight == kWeightOfALoss ? "" : " and printed nothing";
+  const char* silence =
+      failure.weight == kWeightOfALoss ? "" : "; nothing that it printed has arrived";
   std::vector<std::string> lines = {
       str("failed: ", describe(*blame_), printed ? "; its last lines:" : silence)};
   for (const auto& line : failure.last_lines) lines.push_back("  | " + line);

@@ -49,7 +49,7 @@ std::string end_of(const Attempt::TaskRun& run) {
 void report(const Setting& setting, const char* what, const Attempt::TaskRun& run) {
   const auto& lines = run.last_lines->lines();
   setting.say(what, run.name, " (pid ", run.pid, ") ", end_of(run),
-              lines.empty() ? " and printed nothing" : "; its last lines:");
+              lines.empty() ? "; nothing that it printed has arrived" : "; its last lines:");
   for (const auto& line : lines) setting.say("  | ", line);
 }
 

@@ -140,7 +140,7 @@ TEST(LauncherEnd, NamesSignals) {
                                  .actions = {"worker:0@raise=" + std::to_string(signal), "hang"}});
     EXPECT_EQ(run.code, 128 + signal);
     EXPECT_THAT(run.errors, HasSubstr("worker:0 was killed by " + std::string(name)));
-    EXPECT_THAT(run.errors, HasSubstr("and printed nothing"));
+    EXPECT_THAT(run.errors, HasSubstr("; nothing that it printed has arrived"));
   }
 }
 
