@@ -102,10 +102,20 @@ void Attempt::start_process(size_t task) {
     run.streams.emplace_back(
         std::move(pipe),
         setting_.options.no_prefix ? "" : prefix(run.name, task, sink->has_colours()), sink,
-        open_log(setting_.options.log_dir, restarts, cluster.tasks()[task], name), run.last_lines);
+        log_of(task, restarts, name), run.last_lines);
   };
   add(std::move(child.output), setting_.console.output, "stdout");
   add(std::move(child.errors), setting_.console.errors, "stderr");
+}
+
+Log Attempt::log_of(size_t task, Restarts restarts, const char* stream) const {
+  try {
+    return open_log(setting_.options.log_dir, restarts, setting_.cluster.tasks()[task], stream);
+  } catch (const Error& error) {
+    if (restarts.of_all + restarts.of_task == 0) throw;
+    setting_.note(error.message(), "; going on without this log");
+    return {};
+  }
 }
 
 void Attempt::run() {

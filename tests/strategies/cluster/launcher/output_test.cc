@@ -193,6 +193,22 @@ TEST(LauncherOutput, GoesToLogFilesToo) {
   EXPECT_EQ(read_file(folder + "/attempt-1/worker-0.stderr"), "");
 }
 
+TEST(LauncherOutput, GoesOnWithoutLogFilesThatCannotBeHadAtARestart) {
+  const TemporaryFolder folder("launcher");
+  const std::string place = folder.path() + "/attempt-1";
+  std::ofstream{place};  // a file where the folder is to be
+  const Finished run = finish({.flags = {"--restarts=1", "--log_dir=" + folder.path()},
+                               .actions = {"fail_before_restart=1", "print=trained"}});
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr("cohort-run: cannot create the folder " + place));
+  EXPECT_THAT(run.errors, HasSubstr("; going on without this log\n"));
+  EXPECT_EQ(run.output, "[worker:0] trained\n");
+
+  const Finished first = finish({.flags = {"--log_dir=" + place}, .actions = {"print=trained"}});
+  EXPECT_NE(first.code, 0) << "nothing is lost yet by an error";
+  EXPECT_EQ(first.output, "");
+}
+
 TEST(LauncherOutput, OfATaskThatIsStartedAgainAloneGoesOnInItsLogFile) {
   const TemporaryFolder folder("launcher");
   const Finished run = finish(
