@@ -32,7 +32,7 @@ class NodeSupervisor {
     const int code = take_part();
     say_farewell();
     flush(console_, signal_queue_, lifeline_);
-    return code;
+    return console_.code_of_end(code);
   }
 
  private:

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/system_error.h"
 
 namespace cohort::launcher {
 namespace {
@@ -60,7 +61,9 @@ void OutputSink::write_some() {
 void OutputSink::lose(int error) {
   broken_ = error == EPIPE || error == ECONNRESET;
   written_ = queue_.size();
-  if (broken_ || !notices_) return;
+  if (broken_) return;
+  loss_ = code_of_errno(error);
+  if (!notices_) return;
   std::exchange(notices_, nullptr)
       ->append(str("cohort-run: cannot write the standard output: ", std::strerror(error),
                    "; what it does not take is lost\n"));
@@ -71,6 +74,11 @@ Console::Console() {
   if (!one_file) errors = std::make_shared<OutputSink>(STDERR_FILENO);
   output = std::make_shared<OutputSink>(STDOUT_FILENO, errors);
   if (one_file) errors = output;
+}
+
+int Console::code_of_end(int code) const {
+  const auto loss = output->loss() ? output->loss() : errors->loss();
+  return code == 0 && loss ? exit_code(*loss) : code;
 }
 
 }  // namespace cohort::launcher

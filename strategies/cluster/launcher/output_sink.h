@@ -1,8 +1,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "core/base/error.h"
 
 namespace cohort::launcher {
 
@@ -26,6 +29,9 @@ class OutputSink {
   bool is_broken() const { return broken_; }
   // Writes as much as the other end takes without waiting.
   void write_some();
+  // Why some of it was lost, of what the other end ought to have taken; nothing where all was
+  // taken.
+  std::optional<Code> loss() const { return loss_; }
 
  private:
   static constexpr size_t kCapacity = 1 << 20;
@@ -36,6 +42,7 @@ class OutputSink {
   std::shared_ptr<OutputSink> notices_;
   bool has_colours_;
   bool broken_ = false;
+  std::optional<Code> loss_;
   std::string queue_;
   size_t written_ = 0;
 };
@@ -44,6 +51,9 @@ class OutputSink {
 // that lines of the one never end up inside lines of the other.
 struct Console {
   Console();
+
+  // The exit code of a run that ends with `code`: where that is 0, the code of an output's loss.
+  int code_of_end(int code) const;
 
   std::shared_ptr<OutputSink> output, errors;
 };

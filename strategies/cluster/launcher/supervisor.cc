@@ -116,7 +116,7 @@ int supervise(const Options& options, const std::string& program, const Environm
   try {
     const int code = run_attempts(setting);
     flush(console, signal_queue, lifeline);
-    return code;
+    return console.code_of_end(code);
   } catch (...) {
     flush(console, signal_queue, lifeline);
     throw;

@@ -122,7 +122,7 @@ Launched::Launched(const Launch& launch) : mark_(fresh_mark()), deadline_(now() 
   pid_ = fork();
   if (pid_ == 0) {
     dup2(launch.full_disk ? open("/dev/full", O_WRONLY | O_CLOEXEC) : output[1], STDOUT_FILENO);
-    dup2(launch.one_stream || launch.on_terminal ? output[1] : errors[1], STDERR_FILENO);
+    dup2(launch.one_stream || launch.on_terminal ? STDOUT_FILENO : errors[1], STDERR_FILENO);
     limit_files(launch);
     if (launch.is_job) {
       setpgid(0, 0);

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/base/temporary_folder.h"
 #include "tests/strategies/cluster/launcher/launched.h"
@@ -137,16 +138,23 @@ TEST(LauncherOutput, ThatNobodyReadsEndsTheTasksAsItWouldWithoutLauncher) {
   EXPECT_THAT(launched.errors(), HasSubstr("was killed by SIGPIPE"));
 }
 
-TEST(LauncherOutput, ThatADiskDoesNotTakeIsLostWhileTasksGoOn) {
+TEST(LauncherOutput, ThatADiskDoesNotTakeIsLostWhileTasksGoOnAndNoSuccess) {
   const Finished run = finish({.flags = {"--workers=2"},
                                .actions = {"flood=20000"},
                                .environment = {{"OMP_NUM_THREADS", "1"}},
                                .full_disk = true});
-  EXPECT_EQ(run.code, 0);
+  EXPECT_EQ(run.code, exit_code(Code::kResourceExhausted));
   EXPECT_EQ(run.output, "");
   EXPECT_THAT(lines_of(run.errors, "cohort-run: "),
               ElementsAre("cannot write the standard output: No space left on device; what it does "
                           "not take is lost"));
+}
+
+TEST(LauncherOutput, OfBothStreamsThatADiskDoesNotTakeIsNoSuccess) {
+  Launch launch = {.actions = {"print=42"}, .one_stream = true, .full_disk = true};
+  EXPECT_EQ(finish(launch).code, exit_code(Code::kResourceExhausted));
+  launch.actions.push_back("exit=3");
+  EXPECT_EQ(finish(launch).code, 3) << "says more";
 }
 
 TEST(LauncherOutput, ALogFileThatMayGrowNoFurtherEndsNothing) {
