@@ -174,8 +174,7 @@ void Attempt::move_output() {
       if (stream.readable() >= 0) stream.read_some();
     }
   }
-  setting_.console.output->write_some();
-  setting_.console.errors->write_some();
+  setting_.console.write_some();
 }
 
 void Attempt::handle_signals() {

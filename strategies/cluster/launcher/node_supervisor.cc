@@ -16,6 +16,12 @@ namespace {
 // How long the rendezvous may take to tell the last node that the job is over.
 constexpr std::chrono::seconds kFarewellTime(10);
 
+using Clock = std::chrono::steady_clock;
+
+Clock::time_point in(std::chrono::duration<double> time) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(time);
+}
+
 class NodeSupervisor {
  public:
   NodeSupervisor(const Options& options, const std::string& program, const Environment& environment,
@@ -31,7 +37,7 @@ class NodeSupervisor {
   int run() {
     const int code = take_part();
     say_farewell();
-    flush(console_, signal_queue_, lifeline_);
+    flush(options_, console_, signal_queue_, lifeline_, timeout_);
     return console_.code_of_end(code);
   }
 
@@ -43,7 +49,7 @@ class NodeSupervisor {
     } catch (const Error& error) {
       agent_.leave(exit_code(error.code()), error.message());
       say_farewell();
-      flush(console_, signal_queue_, lifeline_);
+      flush(options_, console_, signal_queue_, lifeline_, timeout_);
       throw;
     }
   }
@@ -73,6 +79,7 @@ class NodeSupervisor {
   }
 
   void run_round(const Round& round) {
+    if (!timeout_ && options_.timeout.count() > 0) timeout_ = in(options_.timeout);
     const LocalCluster cluster(options_, agent_.ports(), round);
     const Setting setting = {options_,      cluster,   program_, environment_, signals_,
                              signal_queue_, lifeline_, console_, &agent_};
@@ -101,8 +108,8 @@ class NodeSupervisor {
 
   // The rendezvous stays until all nodes know that the job is over.
   void say_farewell() {
-    const auto deadline = std::chrono::steady_clock::now() + kFarewellTime;
-    while (!agent_.is_done() && std::chrono::steady_clock::now() < deadline) {
+    const auto deadline = Clock::now() + kFarewellTime;
+    while (!agent_.is_done() && Clock::now() < deadline) {
       wait_for_events();
       const int signal = take_signal();
       if (signal == SIGINT || signal == SIGQUIT) return;
@@ -117,8 +124,7 @@ class NodeSupervisor {
     agent_.watch(events);
     poll(events.data(), events.size(), static_cast<int>(kStepInterval.count()));
     if (events[1].revents) fail(Code::kAborted, "cohort-run was killed");
-    console_.output->write_some();
-    console_.errors->write_some();
+    console_.write_some();
     agent_.step();
   }
 
@@ -142,6 +148,7 @@ class NodeSupervisor {
   Console console_;
   Agent agent_;
   bool was_told_to_end_ = false;
+  std::optional<Clock::time_point> timeout_;  // of a run that began with this node's first tasks
 };
 
 }  // namespace

@@ -51,21 +51,26 @@ void OutputSink::write_some() {
       written_ += static_cast<size_t>(count);
     } else if (errno == EAGAIN) {
       break;  // somebody else made the descriptor non-blocking
+    } else if (errno == EPIPE || errno == ECONNRESET) {
+      broken_ = true;
+      written_ = queue_.size();
     } else if (errno != EINTR) {
-      lose(errno);
+      lose(code_of_errno(errno), std::strerror(errno));
     }
   }
   if (is_empty() || written_ > kCapacity) queue_.erase(0, std::exchange(written_, 0));
 }
 
-void OutputSink::lose(int error) {
-  broken_ = error == EPIPE || error == ECONNRESET;
+void OutputSink::give_up() {
+  if (!is_empty()) lose(Code::kDeadlineExceeded, "nobody reads it");
+}
+
+void OutputSink::lose(Code code, const std::string& why) {
+  loss_ = code;
   written_ = queue_.size();
-  if (broken_) return;
-  loss_ = code_of_errno(error);
   if (!notices_) return;
   std::exchange(notices_, nullptr)
-      ->append(str("cohort-run: cannot write the standard output: ", std::strerror(error),
+      ->append(str("cohort-run: cannot write the standard output: ", why,
                    "; what it does not take is lost\n"));
 }
 
@@ -74,6 +79,17 @@ Console::Console() {
   if (!one_file) errors = std::make_shared<OutputSink>(STDERR_FILENO);
   output = std::make_shared<OutputSink>(STDOUT_FILENO, errors);
   if (one_file) errors = output;
+}
+
+void Console::write_some() const {
+  output->write_some();
+  errors->write_some();
+}
+
+void Console::give_up() const {
+  output->give_up();
+  errors->write_some();
+  errors->give_up();
 }
 
 int Console::code_of_end(int code) const {

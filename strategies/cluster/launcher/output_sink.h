@@ -11,7 +11,8 @@ namespace cohort::launcher {
 
 // Where lines of many tasks go: a queue before an inherited descriptor, written only as fast as the
 // other end reads, so that a reader who pauses never blocks the supervisor. What a full disk does
-// not take is lost, and said once in `notices`, where there is one.
+// not take, or nobody has read when it is given up, is lost, and said once in `notices`, where
+// there is one.
 class OutputSink {
  public:
   explicit OutputSink(int descriptor, std::shared_ptr<OutputSink> notices = nullptr);
@@ -29,6 +30,8 @@ class OutputSink {
   bool is_broken() const { return broken_; }
   // Writes as much as the other end takes without waiting.
   void write_some();
+  // Loses what is queued.
+  void give_up();
   // Why some of it was lost, of what the other end ought to have taken; nothing where all was
   // taken.
   std::optional<Code> loss() const { return loss_; }
@@ -36,7 +39,7 @@ class OutputSink {
  private:
   static constexpr size_t kCapacity = 1 << 20;
 
-  void lose(int error);
+  void lose(Code code, const std::string& why);
 
   int descriptor_;
   std::shared_ptr<OutputSink> notices_;
@@ -52,6 +55,11 @@ class OutputSink {
 struct Console {
   Console();
 
+  bool is_empty() const { return output->is_empty() && errors->is_empty(); }
+  // Writes as much as both take without waiting.
+  void write_some() const;
+  // Loses what is queued, but for what is said of that, as far as errors are read.
+  void give_up() const;
   // The exit code of a run that ends with `code`: where that is 0, the code of an output's loss.
   int code_of_end(int code) const;
 

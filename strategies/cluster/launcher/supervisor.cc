@@ -1,5 +1,7 @@
 #include "strategies/cluster/launcher/supervisor.h"
 
+#include <algorithm>
+#include <climits>
 #include <csignal>
 #include <poll.h>
 
@@ -24,18 +26,21 @@ bool write_some(const Console& console, const net::Descriptor& signal_queue,
   poll(events, std::size(events), timeout);
   const int signal = next_signal(signal_queue);
   if (events[1].revents || (signal != 0 && signal != SIGCHLD)) return false;
-  console.output->write_some();
-  console.errors->write_some();
+  console.write_some();
   return true;
+}
+
+// For poll(), which takes 24 days at most.
+int milliseconds_until(Clock::time_point end) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, INT_MAX));
 }
 
 // False when it was broken off.
 bool wait(const Setting& setting, Clock::duration time) {
-  const auto end = Clock::now() + time;
-  for (auto left = time; left > Clock::duration::zero(); left = end - Clock::now()) {
-    const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  for (const auto end = Clock::now() + time; Clock::now() < end;) {
     if (!write_some(setting.console, setting.signal_queue, setting.lifeline,
-                    static_cast<int>(milliseconds))) {
+                    milliseconds_until(end))) {
       return false;
     }
   }
@@ -115,18 +120,22 @@ int supervise(const Options& options, const std::string& program, const Environm
     setting.timeout = Clock::now() + std::chrono::duration_cast<Clock::duration>(options.timeout);
   try {
     const int code = run_attempts(setting);
-    flush(console, signal_queue, lifeline);
+    flush(options, console, signal_queue, lifeline, setting.timeout);
     return console.code_of_end(code);
   } catch (...) {
-    flush(console, signal_queue, lifeline);
+    flush(options, console, signal_queue, lifeline, setting.timeout);
     throw;
   }
 }
 
-void flush(const Console& console, const net::Descriptor& signal_queue,
-           const net::Descriptor& lifeline) {
-  while (!console.output->is_empty() || !console.errors->is_empty()) {
-    if (!write_some(console, signal_queue, lifeline, -1)) return;
+void flush(const Options& options, const Console& console, const net::Descriptor& signal_queue,
+           const net::Descriptor& lifeline, std::optional<Clock::time_point> timeout) {
+  const auto grace = std::chrono::duration_cast<Clock::duration>(options.grace);
+  if (timeout) *timeout = std::max(*timeout, Clock::now()) + grace;
+  while (!console.is_empty()) {
+    if (timeout && Clock::now() >= *timeout) return console.give_up();
+    if (!write_some(console, signal_queue, lifeline, timeout ? milliseconds_until(*timeout) : -1))
+      return;
   }
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <string>
 
 #include "strategies/cluster/launcher/environment.h"
@@ -17,8 +19,10 @@ int supervise(const Options& options, const std::string& program, const Environm
               const Signals& signals, const net::Descriptor& lifeline);
 
 // Writes what is queued, for as long as it takes a reader, unless another signal arrives or the
-// guard is gone.
-void flush(const Console& console, const net::Descriptor& signal_queue,
-           const net::Descriptor& lifeline);
+// guard is gone. Where the run has a `timeout`, a reader has the grace after that and after now,
+// and what it does not take then is given up.
+void flush(const Options& options, const Console& console, const net::Descriptor& signal_queue,
+           const net::Descriptor& lifeline,
+           std::optional<std::chrono::steady_clock::time_point> timeout);
 
 }  // namespace cohort::launcher

@@ -160,6 +160,10 @@ void Launched::wait_until_output_waits() {
   }
 }
 
+void Launched::wait_for_end_of_errors() {
+  while (read_streams(1, 1)) check_deadline("the end of all that is printed as errors");
+}
+
 void Launched::send(int signal) const { kill(pid_, signal); }
 
 void Launched::send_until_errors(int signal, const std::string& text) {

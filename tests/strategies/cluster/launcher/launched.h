@@ -43,6 +43,8 @@ class Launched {
   void wait_for_errors(const std::string& text, int times = 1) { wait_for(1, text, times); }
   // Reads no standard output, until the launcher and its tasks have to wait for that.
   void wait_until_output_waits();
+  // Reads no standard output, until nobody who could print errors is left.
+  void wait_for_end_of_errors();
   void send(int signal) const;
   // Sends it again and again, until what was printed as errors holds `text`.
   void send_until_errors(int signal, const std::string& text);

@@ -188,6 +188,18 @@ TEST(LauncherOutput, MayWaitForItsReaderWhileSignalsDoNot) {
   EXPECT_EQ(launched.wait(), 128 + SIGTERM);
 }
 
+TEST(LauncherOutput, ThatIsNeverReadIsLostWhenTheTimeIsOver) {
+  for (const char* end : {"hang", "exit=0"}) {
+    SCOPED_TRACE(end);
+    Launched launched(
+        {.flags = {"--timeout=0.5", "--grace=0.2"}, .actions = {"write_long=900000", end}});
+    launched.wait_for_end_of_errors();
+    EXPECT_EQ(launched.wait(), exit_code(Code::kDeadlineExceeded));
+    EXPECT_THAT(launched.errors(),
+                HasSubstr("cohort-run: cannot write the standard output: nobody reads it"));
+  }
+}
+
 TEST(LauncherOutput, GoesToLogFilesToo) {
   const TemporaryFolder scratch("launcher");
   const std::string folder = scratch.path() + "/new/logs";

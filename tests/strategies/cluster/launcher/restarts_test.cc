@@ -22,7 +22,9 @@ class Supervision {
   explicit Supervision(Options options) : options_(std::move(options)) {}
 
   const Setting& setting() const { return setting_; }
-  void flush() const { launcher::flush(console_, signal_queue_, lifeline_.read_end); }
+  void flush() const {
+    launcher::flush(options_, console_, signal_queue_, lifeline_.read_end, std::nullopt);
+  }
 
  private:
   const Options options_;
