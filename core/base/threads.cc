@@ -2,14 +2,36 @@
 
 #include <algorithm>
 #include <omp.h>
+#include <pthread.h>
 
 #include "core/base/error.h"
 #include "core/base/thread_sanitizer.h"
 
 namespace cohort {
+namespace {
+
+// libgomp has a pool of threads for each thread that computes. A fork copies none of them, and the
+// thread that goes on in it would wait for those of its pool for ever.
+thread_local bool has_pool = false, has_lost_pool = false;
+
+void lose_pool() {
+  if (!has_pool) return;
+  has_lost_pool = true;
+  omp_set_num_threads(1);
+}
+
+[[maybe_unused]] const int kLostInForks = pthread_atfork(nullptr, nullptr, lose_pool);
+
+}  // namespace
 
 void set_num_threads(int threads) {
   if (threads < 1) invalid("a device needs at least 1 thread, got ", threads);
+  if (threads > 1 && has_lost_pool)
+    fail(Code::kFailedPrecondition,
+         "this is a fork of a process that has computed, whose threads it lacks: fork before the "
+         "first computation, or compute in a new thread of this process or in a program that it "
+         "executes");
+  has_pool |= threads > 1;
   // Beyond OpenMP's limit (OMP_THREAD_LIMIT) a team is smaller than asked for, and oneDNN, which
   // divides its work by the number asked for, would leave part of it undone.
   omp_set_num_threads(std::min(threads, omp_get_thread_limit()));
@@ -24,6 +46,7 @@ void parallel_for(int64_t count, int64_t grain, RangeFunction body) {
   const int team =
       static_cast<int>(std::min<int64_t>(grains, omp_in_parallel() ? 1 : num_threads()));
   if (team == 1) return body(0, count);
+  has_pool = true;
   char fork = 0, join = 0;  // libgomp is not instrumented
   COHORT_TSAN_RELEASE(&fork);
 #pragma omp parallel num_threads(team)

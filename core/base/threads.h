@@ -7,7 +7,9 @@ namespace cohort {
 
 // The calling thread's team size for parallel_for and for oneDNN, which share one OpenMP team per
 // calling thread, so that a device never runs two competing pools. Each replica thread sets its
-// own. `threads` must be at least 1.
+// own. `threads` must be at least 1. A thread that has a team of several and forks has none in the
+// new process: there its team is 1, and a larger one is kFailedPrecondition. New threads of that
+// process may have one.
 void set_num_threads(int threads);
 int num_threads();
 

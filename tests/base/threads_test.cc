@@ -1,0 +1,82 @@
+#include "core/base/threads.h"
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+
+namespace cohort {
+namespace {
+
+// The parts that a team of `threads` takes, or 0 where they do not cover all.
+int parts_of_team(int threads) {
+  set_num_threads(threads);
+  std::atomic<int> parts = 0;
+  std::atomic<int64_t> covered = 0;
+  parallel_for(1000, 1, [&](int64_t begin, int64_t end) {
+    ++parts;
+    covered += end - begin;
+  });
+  return covered == 1000 ? parts.load() : 0;
+}
+
+// Whether a fork of this process finds that `holds`. One that hangs is ended.
+bool fork_finds(const std::function<bool()>& holds) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(30);
+    ::_exit(holds() ? 0 : 1);
+  }
+  int status = -1;
+  return ::waitpid(child, &status, 0) == child && status == 0;
+}
+
+class Fork : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_GT(parts_of_team(4), 1); }
+  void TearDown() override { set_num_threads(threads_); }
+
+ private:
+  const int threads_ = num_threads();
+};
+
+TEST_F(Fork, OfAThreadWithATeamHasATeamOfOne) {
+  EXPECT_TRUE(fork_finds([] { return num_threads() == 1 && parts_of_team(1) == 1; }));
+  EXPECT_GT(parts_of_team(4), 1) << "this process has its team still";
+}
+
+TEST_F(Fork, OfAThreadWithATeamIsRefusedALargerOne) {
+  EXPECT_TRUE(fork_finds([] {
+    try {
+      set_num_threads(2);
+      return false;
+    } catch (const Error& error) {
+      return error.code() == Code::kFailedPrecondition && parts_of_team(1) == 1;
+    }
+  }));
+}
+
+#if !defined(__SANITIZE_THREAD__)  // which ends forks that start threads
+TEST_F(Fork, MayHaveATeamInANewThread) {
+  EXPECT_TRUE(fork_finds([] {
+    int parts = 0;
+    std::thread([&] { parts = parts_of_team(4); }).join();
+    return parts > 1;
+  }));
+}
+
+TEST_F(Fork, OfAThreadWithoutTeamMayHaveOne) {
+  bool found = false;
+  std::thread([&] { found = fork_finds([] { return parts_of_team(4) > 1; }); }).join();
+  EXPECT_TRUE(found);
+}
+#endif
+
+}  // namespace
+}  // namespace cohort
