@@ -12,7 +12,8 @@
 namespace cohort::coordination {
 namespace {
 
-// Before main(): a program that sets a function of its own keeps that.
+// Before main(), so that a program which sets a function of its own keeps that: gRPC does not tell
+// whether there is one already.
 [[maybe_unused]] const bool kLimited = (limit_grpc_errors(), true);
 
 }  // namespace

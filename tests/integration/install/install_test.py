@@ -161,6 +161,7 @@ class Use(Case):
         dynamic = run("readelf", "--dynamic", "--wide", str(library))
         self.assertIn(f"soname: [{library.name}]", dynamic)
         self.assertNotRegex(dynamic, "RPATH|RUNPATH")
+        self.assertIn("NODELETE", dynamic)
         self.assertEqual(library.name, f"libcohort.so.{self.version}")
         symbols = run("nm", "--dynamic", "--defined-only", str(library))
         self.assertIn("_ZN6cohort8run_main", symbols)
