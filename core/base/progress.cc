@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/format_number.h"
 
 namespace cohort {
 namespace {
 
+// Of what no locale writes otherwise: whole numbers.
 template <typename... Args>
 std::string format(const char* pattern, Args... args) {
   char text[64];
@@ -73,7 +75,7 @@ std::string format_duration(double seconds) {
 
 std::string format_metric(double value) {
   const bool tiny = value != 0 && std::abs(value) < 1e-3;
-  return format(tiny ? "%.4e" : "%.4f", value);
+  return format_number(value, tiny ? std::chars_format::scientific : std::chars_format::fixed, 4);
 }
 
 std::string progress_line(const Progress& progress) {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <utility>
 #include <vector>
 
 #include "core/base/comma_separated.h"
+#include "core/base/format_number.h"
 
 namespace cohort {
 
@@ -17,9 +17,7 @@ std::string format_bytes(size_t bytes) {
   double amount = static_cast<double>(bytes) / kStep;
   size_t unit = 0;
   for (; amount >= kStep && unit + 1 < kUnits.size(); ++unit) amount /= kStep;
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.2f %s", amount, kUnits[unit]);
-  return text;
+  return str(format_number(amount, std::chars_format::fixed, 2), " ", kUnits[unit]);
 }
 
 MemoryLedger::MemoryLedger(std::string device, size_t limit)

@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/format_number.h"
 
 namespace cohort {
 namespace {
@@ -15,6 +16,8 @@ namespace {
 double microseconds(Profiler::Clock::duration d) {
   return std::chrono::duration<double, std::micro>(d).count();
 }
+
+std::string tenths(double value) { return format_number(value, std::chars_format::fixed, 1); }
 
 }  // namespace
 
@@ -86,8 +89,9 @@ std::string Profiler::summary() const {
   std::string out;
   for (const auto& [kind, total] : rows) {
     char line[160];
-    std::snprintf(line, sizeof(line), "%-32s %8d calls %12.1f us %5.1f %%\n", kind.c_str(),
-                  total.second, total.first, 100 * total.first / std::max(all, 1e-9));
+    std::snprintf(line, sizeof(line), "%-32s %8d calls %12s us %5s %%\n", kind.c_str(),
+                  total.second, tenths(total.first).c_str(),
+                  tenths(100 * total.first / std::max(all, 1e-9)).c_str());
     out += line;
   }
   return out;

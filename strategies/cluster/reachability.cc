@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <condition_variable>
-#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <poll.h>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/format_number.h"
 #include "core/base/start_threads.h"
 #include "strategies/cluster/net/socket.h"
 
@@ -48,9 +48,8 @@ Reachability probe_one(const Address& address, std::chrono::milliseconds timeout
       error = connect_to(found, begin + timeout);
       if (error == 0) {
         const std::chrono::duration<double, std::milli> taken = Clock::now() - begin;
-        char text[32];
-        std::snprintf(text, sizeof text, "in %.1f ms", taken.count());
-        return {true, text};
+        return {true,
+                str("in ", format_number(taken.count(), std::chars_format::fixed, 1), " ms")};
       }
     }
   } catch (const Error& unknown) {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <variant>
 
+#include "core/base/format_number.h"
 #include "core/base/notice.h"
 #include "core/base/start_threads.h"
 #include "core/collective/forwarding_communicator.h"
@@ -141,9 +142,8 @@ class Flight {
 };
 
 std::string seconds(Clock::duration time) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(3) << std::chrono::duration<double>(time).count() << " s";
-  return out.str();
+  const double count = std::chrono::duration<double>(time).count();
+  return format_number(count, std::chars_format::fixed, 3) + " s";
 }
 
 std::string line_of(const Record& record, Clock::time_point now) {

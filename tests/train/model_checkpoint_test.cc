@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/testing/comma_locale.h"
 #include "tests/train/testing.h"
 
 namespace cohort {
@@ -39,6 +40,17 @@ TEST(ModelCheckpoint, FormatsNumbersAsTheyAre) {
   EXPECT_TRUE(std::filesystem::exists(folder + "/001-0.250000000000-0.25"));
   EXPECT_TRUE(std::filesystem::exists(folder + "/002-12.000000000000-12"));
   EXPECT_TRUE(std::filesystem::exists(folder + "/003-inf-inf"));
+}
+
+TEST(ModelCheckpoint, FormatsNumbersAlikeInEveryLocale) {
+  const testing::CommaLocale comma;
+  if (!comma.is_set()) GTEST_SKIP() << "no locale with a comma";
+  const std::string folder = make_folder();
+  fit(classifier(), 1,
+      {script("val_loss", {-0.25}),
+       callbacks::ModelCheckpoint(folder + "/{epoch:02d} {val_loss:.3f} {val_loss:07.2f}"
+                                           "{val_loss:9.1e} {val_loss}")});
+  EXPECT_TRUE(std::filesystem::exists(folder + "/01 -0.250 -000.25 -2.5e-01 -0.25"));
 }
 
 TEST(ModelCheckpoint, RefusesAPatternThatItDoesNotKnow) {

@@ -6,6 +6,7 @@
 #include <regex>
 #include <set>
 
+#include "core/base/format_number.h"
 #include "core/distribute/workers.h"
 #include "core/train/callbacks/divergence.h"
 #include "core/train/callbacks/folder.h"
@@ -21,17 +22,34 @@ const std::regex& field_regex() {
   return field;
 }
 
-// "02" and "d", or ".3" and "f", applied to a value. Without a type, what is integral looks so.
-std::string format_value(double value, const std::string& width, const std::string& type) {
-  const bool as_integer = type == "d" || (type.empty() && value == std::floor(value) &&
-                                          width.find('.') == std::string::npos);
-  char text[512];  // 1e308 by "99.99f" has 409 characters
-  if (as_integer && std::abs(value) < 0x1p62)
-    std::snprintf(text, sizeof text, ("%" + width + "lld").c_str(), std::llround(value));
-  else
-    std::snprintf(text, sizeof text,
-                  ("%" + width + (as_integer || type.empty() ? "g" : type)).c_str(), value);
-  return text;
+std::chars_format format_of(const std::string& type) {
+  if (type == "f") return std::chars_format::fixed;
+  return type == "e" ? std::chars_format::scientific : std::chars_format::general;
+}
+
+// As printf() does: a width that begins with 0 fills up with zeros, behind the sign.
+std::string padded(std::string digits, const std::string& width, bool is_finite) {
+  const size_t columns = width.empty() ? 0 : std::stoul(width);
+  if (digits.size() >= columns) return digits;
+  const bool with_zeros = is_finite && width[0] == '0';
+  const size_t at = with_zeros && digits[0] == '-' ? 1 : 0;
+  return digits.insert(at, columns - digits.size(), with_zeros ? '0' : ' ');
+}
+
+// "02" and "d", or "8.3" and "f", applied to a value. Without a type, what is integral looks so.
+std::string format_value(double value, const std::string& size, const std::string& type) {
+  const size_t point = size.find('.');
+  const bool has_precision = point != std::string::npos;
+  const bool as_integer =
+      type == "d" || (type.empty() && value == std::floor(value) && !has_precision);
+  if (as_integer && std::abs(value) < 0x1p62) {
+    char text[128];
+    std::snprintf(text, sizeof text, ("%" + size + "lld").c_str(), std::llround(value));
+    return text;
+  }
+  const int precision = has_precision ? std::stoi(size.substr(point + 1)) : 6;
+  return padded(format_number(value, format_of(type), precision), size.substr(0, point),
+                std::isfinite(value));
 }
 
 void require_pattern(const std::string& pattern) {

@@ -1,8 +1,8 @@
 #include <cmath>
-#include <cstdio>
 #include <ostream>
 #include <string>
 
+#include "core/base/format_number.h"
 #include "core/base/notice.h"
 #include "core/train/callbacks.h"
 #include "core/train/training.h"
@@ -13,9 +13,7 @@ namespace {
 // "14.2 ms", "0.35 ms".
 std::string milliseconds(double seconds) {
   const double ms = 1e3 * seconds;
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f ms", ms < 10 ? 2 : 1, ms);
-  return text;
+  return format_number(ms, std::chars_format::fixed, ms < 10 ? 2 : 1) + " ms";
 }
 
 std::string percent(double share) { return str(std::lround(100 * share), " %"); }
