@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <mutex>
 #include <omp.h>
-#include <sched.h>
 
+#include "core/base/cores.h"
 #include "core/device/device.h"
 
 namespace cohort {
@@ -13,11 +13,9 @@ namespace {
 
 constexpr int kMaxLogicalCpus = 4096;  // a replica on each takes a thread
 
-// Cores this process may use: its affinity mask, lowered by OMP_NUM_THREADS where set.
+// Cores this process may use, lowered by OMP_NUM_THREADS where set.
 int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  int cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+  int cores = available_cores();
   if (const char* text = std::getenv("OMP_NUM_THREADS")) {
     const int asked = std::atoi(text);
     if (asked > 0) cores = std::min(cores, asked);

@@ -48,8 +48,7 @@ Reachability probe_one(const Address& address, std::chrono::milliseconds timeout
       error = connect_to(found, begin + timeout);
       if (error == 0) {
         const std::chrono::duration<double, std::milli> taken = Clock::now() - begin;
-        return {true,
-                str("in ", format_number(taken.count(), std::chars_format::fixed, 1), " ms")};
+        return {true, str("in ", format_number(taken.count(), std::chars_format::fixed, 1), " ms")};
       }
     }
   } catch (const Error& unknown) {

@@ -5,9 +5,9 @@
 #include <limits>
 #include <optional>
 #include <set>
-#include <thread>
 #include <utility>
 
+#include "core/base/cores.h"
 #include "core/base/error.h"
 #include "proto/parameter_server.pb.h"
 #include "strategies/cluster/coordination/random_ids.h"
@@ -34,7 +34,7 @@ constexpr double kSlowShare = 0.5;
 
 int usual_threads(int wanted) {
   if (wanted > 0) return wanted;
-  return std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
+  return std::max(2, available_cores());
 }
 
 std::unique_ptr<UpdateTeam> make_team(int threads) {

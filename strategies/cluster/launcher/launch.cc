@@ -6,9 +6,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "core/base/cores.h"
 #include "core/base/version.h"
 #include "strategies/cluster/launcher/cannot_run.h"
-#include "strategies/cluster/launcher/cores.h"
 #include "strategies/cluster/launcher/descriptor_limit.h"
 #include "strategies/cluster/launcher/environment.h"
 #include "strategies/cluster/launcher/guard.h"

@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/cores.h"
 #include "core/base/error.h"
 #include "core/base/flags.h"
-#include "strategies/cluster/launcher/cores.h"
 
 namespace cohort::launcher {
 namespace {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/comma_separated.h"
+#include "core/base/cores.h"
 #include "core/base/spin_pause.h"
 #include "core/base/thread_sanitizer.h"
 
@@ -35,11 +36,6 @@ constexpr std::chrono::milliseconds kWritingTime{1000};
 // Ranks of one process may see a group's memory at addresses of their own, and the order between
 // them may come by way of a rank elsewhere: here ThreadSanitizer hears of all meetings.
 char order_of_meetings;
-
-int available_cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 // Waits awake, a while, until `done()`.
 template <typename Done>

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
-#include <sched.h>
 #include <set>
 #include <sys/stat.h>
 
@@ -10,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/base/cores.h"
 #include "core/base/temporary_folder.h"
 #include "core/base/version.h"
 #include "tests/strategies/cluster/launcher/launched.h"
@@ -129,9 +129,7 @@ TEST(LauncherEnvironment, NumbersTheTasksThatTrain) {
 }
 
 TEST(LauncherEnvironment, DividesTheCoresUnlessTold) {
-  cpu_set_t cores;
-  ASSERT_EQ(sched_getaffinity(0, sizeof(cores), &cores), 0);
-  const std::string threads = std::to_string(std::max(1, CPU_COUNT(&cores) / 3));
+  const std::string threads = std::to_string(std::max(1, available_cores() / 3));
   const Finished divided = show_all(
       {.flags = {"--workers=2", "--ps=1"}, .actions = {"show=OMP_NUM_THREADS"}}, "OMP_NUM", 3);
   EXPECT_EQ(shown(divided, "worker:1", "OMP_NUM_THREADS"), threads);
@@ -149,9 +147,7 @@ TEST(LauncherEnvironment, DividesTheCoresUnlessTold) {
 }
 
 TEST(LauncherEnvironment, HasAWorkerForEachCoreWhereTheirNumberIsAuto) {
-  cpu_set_t cores;
-  ASSERT_EQ(sched_getaffinity(0, sizeof(cores), &cores), 0);
-  const int number = std::min(CPU_COUNT(&cores), 1000);
+  const int number = std::min(available_cores(), 1000);
   const Finished run = finish({.flags = {"--workers=auto"}, .actions = {"show=WORLD_SIZE"}});
   for (const int worker : {0, number - 1})
     EXPECT_EQ(shown(run, "worker:" + std::to_string(worker), "WORLD_SIZE"), std::to_string(number));

@@ -1,0 +1,104 @@
+#include "core/base/cores.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <climits>
+#include <cstdint>
+#include <fstream>
+#include <sched.h>
+#include <string_view>
+#include <thread>
+
+namespace cohort {
+namespace {
+
+constexpr size_t kLongestLine = 8192;  // twice that of a path
+
+// The lines of a file of the system up to one that is too long; none where there is no such file.
+template <typename Take>
+void for_each_line(const std::string& path, const Take& take) {
+  std::ifstream file(path);
+  std::array<char, kLongestLine> line;
+  while (file.getline(line.data(), line.size())) take(std::string_view(line.data()));
+}
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::array<char, kLongestLine> line{};
+  file.getline(line.data(), line.size());
+  return line.data();
+}
+
+std::optional<int64_t> positive(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_whole = error == std::errc() && end == text.data() + text.size();
+  return is_whole && value > 0 ? std::optional(value) : std::nullopt;
+}
+
+// What a quota of time in each period is, both in microseconds; nothing where there is none ("max",
+// "-1").
+std::optional<int> cores_of(std::string_view quota_text, std::string_view period_text) {
+  const auto quota = positive(quota_text), period = positive(period_text);
+  if (!quota || !period) return std::nullopt;
+  const int64_t cores = *quota / *period + (*quota % *period != 0);
+  return static_cast<int>(std::min<int64_t>(cores, INT_MAX));
+}
+
+std::optional<int> version_2(const std::string& group) {
+  const std::string line = first_line(group + "/cpu.max");
+  const size_t space = std::min(line.find(' '), line.size());
+  return cores_of(std::string_view(line).substr(0, space),
+                  std::string_view(line).substr(std::min(space + 1, line.size())));
+}
+
+std::optional<int> version_1(const std::string& group) {
+  return cores_of(first_line(group + "/cpu.cfs_quota_us"),
+                  first_line(group + "/cpu.cfs_period_us"));
+}
+
+// The least that the groups from `path` upwards grant. A container may see paths of its host, but
+// has its own group in the place of the topmost.
+std::optional<int> least(const std::string& mount, std::string_view path,
+                         std::optional<int> (*granted)(const std::string& group)) {
+  std::optional<int> out;
+  for (std::string group(path);; group.resize(group.rfind('/'))) {
+    const auto cores = granted(mount + group);
+    if (cores) out = std::min(*cores, out.value_or(INT_MAX));
+    if (group.find('/') == std::string::npos) return out;
+  }
+}
+
+bool names_cpu(std::string_view controllers) {
+  return ("," + std::string(controllers) + ",").find(",cpu,") != std::string::npos;
+}
+
+}  // namespace
+
+std::optional<int> cores_of_control_groups(const std::string& root) {
+  const std::string mounts = root + "/sys/fs/cgroup";
+  std::optional<int> out;
+  // "NUMBER:CONTROLLERS:PATH", of version 2 without controllers.
+  for_each_line(root + "/proc/self/cgroup", [&](std::string_view line) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string_view::npos || second == std::string_view::npos) return;
+    const std::string_view controllers = line.substr(first + 1, second - first - 1);
+    const std::string_view path = line.substr(second + 1);
+    std::optional<int> cores;
+    if (controllers.empty()) cores = least(mounts, path, version_2);
+    if (names_cpu(controllers)) cores = least(mounts + "/cpu", path, version_1);
+    if (cores) out = std::min(*cores, out.value_or(INT_MAX));
+  });
+  return out;
+}
+
+int available_cores() {
+  cpu_set_t set;
+  const int cores = sched_getaffinity(0, sizeof(set), &set) == 0
+                        ? CPU_COUNT(&set)
+                        : static_cast<int>(std::thread::hardware_concurrency());  // a large machine
+  return std::max(1, std::min(cores, cores_of_control_groups().value_or(INT_MAX)));
+}
+
+}  // namespace cohort

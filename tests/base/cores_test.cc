@@ -1,0 +1,85 @@
+#include "core/base/cores.h"
+
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "core/base/file.h"
+#include "core/base/temporary_folder.h"
+
+namespace cohort {
+namespace {
+
+// What a system with these files says.
+std::optional<int> cores_with(const std::map<std::string, std::string>& files) {
+  const TemporaryFolder root("cores");
+  for (const auto& [path, text] : files) {
+    const std::string file = root.path() + "/" + path;
+    create_folders(file.substr(0, file.rfind('/')));
+    std::ofstream(file) << text;
+  }
+  return cores_of_control_groups(root.path());
+}
+
+std::optional<int> cores_of_version_2(const std::string& cpu_max) {
+  return cores_with({{"proc/self/cgroup", "0::/\n"}, {"sys/fs/cgroup/cpu.max", cpu_max}});
+}
+
+std::optional<int> cores_of_version_1(const std::string& quota, const std::string& period) {
+  return cores_with(
+      {{"proc/self/cgroup", "3:memory:/\n2:cpuacct,cpu:/docker/1f\n1:name=systemd:/\n"},
+       {"sys/fs/cgroup/cpu/cpu.cfs_quota_us", quota},
+       {"sys/fs/cgroup/cpu/cpu.cfs_period_us", period}});
+}
+
+TEST(Cores, ThereIsAlwaysOne) { EXPECT_GE(available_cores(), 1); }
+
+TEST(Cores, OfAContainerAreThoseOfItsQuotaRoundedUp) {
+  EXPECT_EQ(cores_of_version_2("200000 100000\n"), 2);
+  EXPECT_EQ(cores_of_version_2("200001 100000\n"), 3);
+  EXPECT_EQ(cores_of_version_2("1000 100000\n"), 1);
+  EXPECT_EQ(cores_of_version_1("200000\n", "100000\n"), 2);
+  EXPECT_EQ(cores_of_version_1("150000\n", "100000\n"), 2);
+}
+
+TEST(Cores, OfAGroupAreNoMoreThanThoseOfTheGroupsAround) {
+  const auto nested = [](const std::string& outer, const std::string& inner) {
+    return cores_with({{"proc/self/cgroup", "0::/job/task\n"},
+                       {"sys/fs/cgroup/job/cpu.max", outer},
+                       {"sys/fs/cgroup/job/task/cpu.max", inner}});
+  };
+  EXPECT_EQ(nested("400000 100000\n", "max 100000\n"), 4);
+  EXPECT_EQ(nested("400000 100000\n", "100000 100000\n"), 1);
+  EXPECT_EQ(nested("100000 100000\n", "400000 100000\n"), 1);
+}
+
+TEST(Cores, AreNotLimitedByWhatSaysNothing) {
+  EXPECT_EQ(cores_with({}), std::nullopt);
+  EXPECT_EQ(cores_with({{"proc/self/cgroup", "0::/\n"}}), std::nullopt);
+  for (const char* text : {"max 100000\n", "", "\n", "200000", "200000 ", " 100000", "-1 100000\n",
+                           "0 100000\n", "200000 0\n", "200000 -5\n", "2e5 100000\n",
+                           "200000 100000x\n", "99999999999999999999999 100000\n"})
+    EXPECT_EQ(cores_of_version_2(text), std::nullopt) << text;
+  EXPECT_EQ(cores_of_version_2("9223372036854775807 1\n"), 2147483647);
+  EXPECT_EQ(cores_of_version_1("-1\n", "100000\n"), std::nullopt);
+  EXPECT_EQ(cores_of_version_1("200000\n", ""), std::nullopt);
+}
+
+TEST(Cores, AreNotLimitedByAListOfGroupsThatIsNone) {
+  const auto with_list = [](const std::string& list) {
+    return cores_with({{"proc/self/cgroup", list},
+                       {"sys/fs/cgroup/cpu/cpu.cfs_quota_us", "100000\n"},
+                       {"sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}});
+  };
+  for (const std::string& list :
+       {std::string("::\n"), std::string(":\n"), std::string("0\n:"),
+        std::string("1:cpu:nowhere\n"), std::string("0::../../..\n"),
+        "0::/" + std::string(100'000, '/') + "\n", std::string("\0\xff:cpu,:/\0\n", 11)})
+    EXPECT_EQ(with_list(list), std::nullopt) << list.substr(0, 20);
+}
+
+}  // namespace
+}  // namespace cohort
