@@ -8,15 +8,27 @@
 namespace cohort::coordination {
 namespace {
 
-constexpr std::string_view kScheme = "cohort://";
+constexpr std::string_view kScheme = "cohort:";
+constexpr std::string_view kBeforeJob = "cohort://";
+
+// Whether `text` begins with `prefix`, whose letters are small, in letters of whatever case: those
+// of a scheme do not matter (RFC 3986).
+bool begins_with(std::string_view text, std::string_view prefix) {
+  const auto is_same = [](char prefix_letter, char c) {
+    return prefix_letter == (c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  };
+  return text.size() >= prefix.size() &&
+         std::equal(prefix.begin(), prefix.end(), text.begin(), is_same);
+}
 
 bool fits_part(std::string_view part, std::string_view wanted) {
   return part == wanted || part == "*";
 }
 
-// Of "cohort://JOB/TYPE/INDEX": the three, or nothing where there are not so many.
+// Of "cohort://JOB/TYPE/INDEX": the three, or nothing where the URI is not of this form.
 std::optional<std::array<std::string_view, 3>> parts(std::string_view uri) {
-  uri.remove_prefix(kScheme.size());
+  if (!begins_with(uri, kBeforeJob)) return std::nullopt;
+  uri.remove_prefix(kBeforeJob.size());
   const size_t type = uri.find('/'), index = uri.rfind('/');
   if (type == index) return std::nullopt;
   return {{uri.substr(0, type), uri.substr(type + 1, index - type - 1), uri.substr(index + 1)}};
@@ -39,7 +51,7 @@ bool fits(std::string_view uri, std::string_view job_id, std::string_view task) 
 CertifiedTasks::CertifiedTasks(const std::vector<std::string>& names, bool required)
     : restricted_(required) {
   for (const std::string& name : names)
-    if (name.starts_with(kScheme)) uris_.push_back(name);
+    if (begins_with(name, kScheme)) uris_.push_back(name);
   restricted_ |= !uris_.empty();
 }
 

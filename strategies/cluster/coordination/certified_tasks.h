@@ -14,7 +14,9 @@ namespace cohort::coordination {
 inline constexpr std::string_view kExecutor = "/executor";
 
 // Which tasks the holder of a certificate may be. Its subject alternative names say so by URIs,
-// cohort://JOB/worker/1, in which * may stand for the job or the index. A value; thread-safe.
+// cohort://JOB/worker/1, in which * may stand for the job or the index, and the case of the scheme
+// does not matter. Any other URI of the scheme names no task, and restricts as well: what is
+// misspelt allows nothing. A value; thread-safe.
 class CertifiedTasks {
  public:
   // Every task, as with no certificate at all.

@@ -61,5 +61,24 @@ TEST(CertifiedTasks, OthersAreRefused) {
   EXPECT_NE(refusal({"cohort://blue/worker/*"}, "worker"), "");
 }
 
+TEST(CertifiedTasks, TheCaseOfTheSchemeAloneDoesNotMatter) {
+  for (const char* uri : {"COHORT://blue/worker/1", "Cohort://*/worker/1"}) {
+    EXPECT_EQ(refusal({uri}, "worker:1"), "") << uri;
+    EXPECT_NE(refusal({uri}, "worker:2"), "") << uri;
+  }
+  for (const char* uri : {"cohort://Blue/worker/1", "cohort://blue/Worker/1"})
+    EXPECT_NE(refusal({uri}, "worker:1"), "") << uri;
+}
+
+TEST(CertifiedTasks, AUriOfTheSchemeThatNamesNoTaskAllowsNone) {
+  for (const char* uri : {"cohort:", "cohort:worker/1", "cohort:/blue/worker/1", "COHORT:*",
+                          "cohort:blue/worker/1"}) {
+    EXPECT_THAT(refusal({uri}, "worker:1"), HasSubstr(str("is for ", uri)));
+    EXPECT_TRUE(CertifiedTasks({uri}, false).is_restricted()) << uri;
+    EXPECT_EQ(refusal({uri, "cohort://blue/worker/1"}, "worker:1"), "") << uri;
+  }
+  EXPECT_FALSE(CertifiedTasks({"cohort", "cohorts://blue/worker/1"}, false).is_restricted());
+}
+
 }  // namespace
 }  // namespace cohort::testing
