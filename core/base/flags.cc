@@ -119,6 +119,13 @@ bool Flags::boolean(const std::string& name, bool fallback, const std::string& h
   invalid("--", name, "=", value, " is not allowed: expected true or false");
 }
 
+bool Flags::is_given(const std::string& name) const {
+  const std::string flag = "--" + name;
+  return !help_requested_ && std::ranges::any_of(arguments_, [&](const Argument& argument) {
+    return argument.text == flag || argument.text.starts_with(flag + "=");
+  });
+}
+
 void Flags::finish() {
   if (help_requested_) {
     if (!(std::cout << help() << std::flush)) fail_errno("write", "standard output");

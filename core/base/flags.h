@@ -45,6 +45,9 @@ class Flags {
                    const TextOptions& options = {});
   bool boolean(const std::string& name, bool fallback, const std::string& help);
 
+  // Whether --name is on the command line, with a value or without; not when help is asked for.
+  bool is_given(const std::string& name) const;
+
   // To be called when all flags have been asked for. With --help or -h, prints them and exits with
   // 0, but for standard output that cannot be written, an Error of the system's; an argument that
   // nobody asked for is an error that suggests the nearest flag.

@@ -90,6 +90,13 @@ TEST(Flags, ATextMayHaveAValueWhenItStandsAlone) {
   flags.finish();
 }
 
+TEST(Flags, TellsWhichAreGiven) {
+  const Flags flags = parse({"--epochs=7", "--rate", "0.5", "--fast", "--cache="});
+  for (const char* name : {"epochs", "rate", "fast", "cache"}) EXPECT_TRUE(flags.is_given(name));
+  for (const char* name : {"epoch", "rates", "0.5", ""}) EXPECT_FALSE(flags.is_given(name)) << name;
+  EXPECT_FALSE(parse({"--epochs=7", "--help"}).is_given("epochs"));
+}
+
 TEST(Flags, AnUnknownFlagSuggestsTheNearest) {
   Flags flags = parse({"--epcohs=3"});
   flags.integer("epochs", 1, "");

@@ -52,6 +52,14 @@ int parse_rank(const std::string& text, int max_nodes) {
   return *rank;
 }
 
+void refuse_flags_of_nodes(const Flags& flags) {
+  for (const char* name : {"node_rank", "rendezvous", "host", "job_id", "join_timeout", "last_call",
+                           "node_timeout", "allow_plaintext"}) {
+    if (flags.is_given(name))
+      invalid("--", name, " is for a job of several nodes: expected --nnodes beside it");
+  }
+}
+
 }  // namespace
 
 std::optional<NodeOptions> parse_node_options(Flags& flags) {
@@ -73,10 +81,7 @@ std::optional<NodeOptions> parse_node_options(Flags& flags) {
       flags.boolean("allow_plaintext", false, "nodes may talk in plain text beyond this host");
 
   const Range range = parse_nnodes(nnodes.empty() ? "1" : nnodes);
-  if (nnodes.empty() && !(rank + rendezvous).empty()) {
-    invalid(rank.empty() ? "--rendezvous" : "--node_rank",
-            " is for a job of several nodes: expected --nnodes beside it");
-  }
+  if (nnodes.empty()) refuse_flags_of_nodes(flags);
   if (range.max == 1 && rendezvous.empty()) return std::nullopt;
   if (rendezvous.empty()) {
     invalid("--nnodes=", nnodes,

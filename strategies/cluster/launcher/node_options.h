@@ -24,8 +24,8 @@ struct NodeOptions {
   bool allow_plaintext = false;  // --allow_plaintext
 };
 
-// Nothing when the job is on this host alone: without --nnodes, or with --nnodes=1 and nothing
-// else. Errors are kInvalidArgument.
+// Nothing when the job is on this host alone: without --nnodes, or with --nnodes=1 and no
+// --rendezvous. Errors are kInvalidArgument; flags of nodes without --nnodes are one.
 std::optional<NodeOptions> parse_node_options(Flags& flags);
 
 }  // namespace cohort::launcher

@@ -528,7 +528,10 @@ TEST(NodesFlags, AreChecked) {
   expect({"--nnodes=2:1", there}, 2, "did you mean --nnodes=1:2?");
   expect({"--nnodes=2"}, 2, "--nnodes=2 needs --rendezvous=HOST:PORT");
   expect({there}, 2, "--rendezvous is for a job of several nodes: expected --nnodes beside it");
-  expect({"--node_rank=1"}, 2, "--node_rank is for a job of several nodes");
+  for (const std::string flag : {"--node_rank=1", "--host=a", "--job_id=mine", "--join_timeout=5",
+                                 "--last_call=5", "--node_timeout=5", "--allow_plaintext"}) {
+    expect({flag}, 2, flag.substr(0, flag.find('=')) + " is for a job of several nodes");
+  }
   expect({"--nnodes=2", there, "--node_rank=2"}, 2, "expected an integer from 0 to 1");
   expect({"--nnodes=2", "--rendezvous=127.0.0.1"}, 2, "--rendezvous");
   expect({"--nnodes=2", there, "--workers=0", "--chief"}, 2, "--workers=0 without --ps");
