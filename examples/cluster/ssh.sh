@@ -15,11 +15,11 @@ set -euo pipefail
 IFS=, read -ra hosts <<<"$1"
 flags=(--nnodes="${#hosts[@]}" --rendezvous="${hosts[0]}:${PORT:-29400}" --workers="${WORKERS:-1}")
 flags+=(--job_id="$RANDOM$RANDOM$RANDOM")
-command=$(printf '%q ' "${@:2}")
 
 nodes=()
 for rank in "${!hosts[@]}"; do
-  start="env COHORT_ALLOW_PLAINTEXT=1 ${COHORT_RUN:-cohort-run} --node_rank=$rank ${flags[*]} -- $command"
+  node=("${COHORT_RUN:-cohort-run}" --node_rank="$rank" "${flags[@]}" -- "${@:2}")
+  start="env COHORT_ALLOW_PLAINTEXT=1 $(printf '%q ' "${node[@]}")"
   # A terminal (-tt), so that the end of the connection is a SIGHUP for cohort-run.
   ssh -tt "${hosts[rank]}" "cd $(printf %q "$PWD") && $start" </dev/null &
   nodes+=($!)

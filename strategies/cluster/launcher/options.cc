@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <sstream>
@@ -12,6 +13,7 @@
 #include "core/base/cores.h"
 #include "core/base/error.h"
 #include "core/base/flags.h"
+#include "core/base/system_error.h"
 
 namespace cohort::launcher {
 namespace {
@@ -126,7 +128,10 @@ std::string too_long(double seconds) {
 
 std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
-    if (access(name.c_str(), F_OK) != 0) fail(Code::kNotFound, "no such program: ", name);
+    if (access(name.c_str(), F_OK) != 0) {
+      if (code_of_errno(errno) != Code::kNotFound) fail_errno("reach", name);
+      fail(Code::kNotFound, "no such program: ", name);
+    }
     if (is_executable(name)) return name;
     fail(Code::kPermissionDenied, name,
          is_file(name) ? " is not executable (chmod +x makes it so)" : " is not a file");

@@ -37,7 +37,8 @@ Options parse_options(int argc, char** argv);
 std::string too_long(double seconds);
 
 // Where the program is that a shell would run for `name`: itself when it holds a slash, else found
-// in PATH. kNotFound, or kPermissionDenied when it is no executable file.
+// in PATH. kNotFound, kPermissionDenied when it is no executable file or lies in a folder that may
+// not be entered, or another code of the system's.
 std::string find_program(const std::string& name);
 
 }  // namespace cohort::launcher

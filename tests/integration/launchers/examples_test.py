@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import sys
+import tempfile
 import unittest
 
 import cases
@@ -169,6 +170,20 @@ class Mpirun(unittest.TestCase):
         leader = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
         tasks = read_tasks(run(example("mpirun.sh"), "localhost:3", ROLLCALL, environment=_AS_ROOT | leader).stdout)
         self.assertEqual([task["leader"] for task in tasks], [":".join(leader.values())] * 3)
+
+
+class Ssh(unittest.TestCase):
+    def test_hands_every_word_on_as_it_is(self):
+        # An ssh that runs its command on this host, and a cohort-run that shows its arguments.
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in (("ssh", 'bash -c "${@: -1}"'), ("cohort run", "printf '<%s>' \"$@\"")):
+                path = pathlib.Path(folder, name)
+                path.write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
+                path.chmod(0o755)
+            settings = {"PATH": f"{folder}:{os.environ['PATH']}", "COHORT_RUN": f"{folder}/cohort run"}
+            shown = run(example("ssh.sh"), "a", "my program", "$HOME 'x'", environment=settings).stdout
+        self.assertIn("<--node_rank=0><--nnodes=1><--rendezvous=a:29400><--workers=1>", shown)
+        self.assertIn("<--><my program><$HOME 'x'>", shown)
 
 
 @unittest.skipUnless(yaml, "the yaml module is not installed (./dev setup installs python3-yaml)")

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -311,6 +312,23 @@ TEST(LauncherFlags, AreChecked) {
   expect({}, "/etc/passwd", 17, "/etc/passwd is not executable");
   expect({}, "/etc", 17, "/etc is not a file");
   expect({"--log_dir=/proc/none"}, "/bin/true", 15, "/proc/none");
+}
+
+// Where the system does not say that there is none, but that it does not look.
+TEST(LauncherFlags, ProgramThatCannotBeReachedIsNotCalledMissing) {
+  const TemporaryFolder folder("launcher");
+  const auto expect = [](const std::string& program, int code, const std::string& why) {
+    const Finished run = finish({.program = program});
+    EXPECT_EQ(run.code, code) << run.errors;
+    EXPECT_THAT(run.errors, HasSubstr("cannot reach " + program + ": " + why));
+  };
+  const std::string loop = folder.path() + "/loop", closed = folder.path() + "/closed";
+  ASSERT_EQ(symlink(loop.c_str(), loop.c_str()), 0);
+  expect(loop, 2, "Too many levels of symbolic links");
+  if (geteuid() == 0) return;  // may enter every folder
+  ASSERT_EQ(mkdir(closed.c_str(), 0), 0);
+  expect(closed + "/program", 17, "Permission denied");
+  ASSERT_EQ(rmdir(closed.c_str()), 0);
 }
 
 TEST(LauncherFlags, HelpNamesThemAll) {
