@@ -1,14 +1,13 @@
 #include "strategies/cluster/coordination/membership.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "strategies/cluster/coordination/job_id.h"
 #include "strategies/cluster/coordination/limits.h"
 #include "strategies/cluster/coordination/member.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/cluster/coordination/roster.h"
 #include "strategies/cluster/coordination/solo_member.h"
-#include "strategies/cluster/parsing.h"
 
 namespace cohort {
 namespace {
@@ -30,17 +29,9 @@ void check(const MembershipOptions& options) {
   }
 }
 
-std::string given_job_id(const MembershipOptions& options, const Environment& environment) {
-  const bool own = !options.job_id.empty();
-  const std::string id = own ? options.job_id : environment("COHORT_JOB_ID").value_or("");
-  const bool readable =
-      std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c <= '~'; });
-  if (id.size() > kMaxJobIdBytes || !readable) {
-    config::refuse(own ? "MembershipOptions::job_id" : "COHORT_JOB_ID", quote(id),
-                   str("at most ", kMaxJobIdBytes, " printable characters without spaces"),
-                   "4f6c1d0e9b7a45c2a1d38e5f60718293");
-  }
-  return id;
+std::string job_id_of(const MembershipOptions& options, const Environment& environment) {
+  if (options.job_id.empty()) return given_job_id(environment);
+  return checked_job_id(options.job_id, "MembershipOptions::job_id");
 }
 
 }  // namespace
@@ -50,7 +41,7 @@ std::unique_ptr<Membership> Membership::join(const ClusterResolver& resolver,
                                              const Environment& environment) {
   check(options);
   Roster roster(resolver);
-  std::string id = given_job_id(options, environment);
+  std::string id = job_id_of(options, environment);
   if (id.empty() && roster.rank() == 0) id = random_job_id();
   if (roster.size() == 1) return std::make_unique<SoloMember>(std::move(roster), std::move(id));
   Security security(options.tls, options.allow_plaintext, environment);

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/quote.h"
 #include "strategies/cluster/coordination/endpoint.h"
+#include "strategies/cluster/coordination/job_id.h"
 #include "strategies/cluster/launcher/system_error.h"
 #include "strategies/cluster/net/port_holder.h"
 
@@ -44,6 +45,7 @@ Agent::Agent(const Options& options, std::function<void(const std::string&)> not
     : options_(options),
       note_(std::move(note)),
       security_({}, options.nodes->allow_plaintext, process_environment),
+      given_id_(coordination::given_job_id(process_environment)),
       clock_(kLongestStep) {
   const Time now = clock_.now();
   give_up_ = now + ticks(nodes().join_timeout);
@@ -191,7 +193,8 @@ std::vector<std::pair<std::string, std::string>> Agent::terms() const {
           {"--evaluator=", flag(options_.evaluator)},
           {"--restarts=", str(options_.restarts)},
           {"--task_restarts=", str(options_.task_restarts)},
-          {"--timeout=", str(options_.timeout.count())}};
+          {"--timeout=", str(options_.timeout.count())},
+          {"COHORT_JOB_ID=", given_id_}};
 }
 
 JobState::Rules Agent::rules() const {
@@ -203,6 +206,7 @@ JobState::Rules Agent::rules() const {
           .last_call = ticks(own.last_call),
           .timeout = ticks(options_.timeout),
           .job_id = own.job_id,
+          .run_id = given_id_,
           .terms = terms(),
           .place = place()};
 }

@@ -79,6 +79,7 @@ class Agent {
   const Options& options_;
   const std::function<void(const std::string&)> note_;
   const coordination::Security security_;
+  const std::string given_id_;  // COHORT_JOB_ID; "" without it
   coordination::RunningClock clock_;
   std::optional<RendezvousServer> server_;
   std::optional<NodePorts> ports_;

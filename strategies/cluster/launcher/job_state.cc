@@ -54,7 +54,9 @@ int64_t seconds(JobState::Duration duration) {
 }  // namespace
 
 JobState::JobState(Rules rules, Time now)
-    : rules_(std::move(rules)), run_id_(coordination::random_job_id()), enough_(rules_.max_nodes) {
+    : rules_(std::move(rules)),
+      run_id_(rules_.run_id.empty() ? coordination::random_job_id() : rules_.run_id),
+      enough_(rules_.max_nodes) {
   form(rules_.max_nodes, now);
 }
 

@@ -25,8 +25,9 @@ class JobState {
     size_t min_nodes = 1, max_nodes = 1;
     int restarts = 0;
     Duration join_timeout{}, last_call{};
-    Duration timeout{};  // from the first start on; 0: none
-    std::string job_id;
+    Duration timeout{};       // from the first start on; 0: none
+    std::string job_id;       // --job_id
+    std::string run_id = {};  // COHORT_JOB_ID of all tasks; "": a random one
     std::vector<std::pair<std::string, std::string>> terms;  // as in Join
     std::string place;                                       // of the rendezvous, for people
   };

@@ -6,6 +6,7 @@
 #include <poll.h>
 
 #include "core/base/error.h"
+#include "strategies/cluster/coordination/job_id.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/cluster/launcher/attempt.h"
 #include "strategies/cluster/launcher/restart_pause.h"
@@ -109,9 +110,10 @@ int supervise(const Options& options, const std::string& program, const Environm
               const Signals& signals, const net::Descriptor& lifeline) {
   const net::InternetAddress loopback;
   const NodePorts ports(options, loopback);
-  const LocalCluster cluster(
-      options, ports,
-      {.job_id = coordination::random_job_id(), .nodes = {ports.describe(loopback.host())}});
+  const std::string given_id = coordination::given_job_id(process_environment);
+  const LocalCluster cluster(options, ports,
+                             {.job_id = given_id.empty() ? coordination::random_job_id() : given_id,
+                              .nodes = {ports.describe(loopback.host())}});
   const net::Descriptor signal_queue = signals.queue();
   Console console;
   Setting setting = {options, cluster,      program,  environment,

@@ -28,6 +28,7 @@ class JobStateTest : public ::testing::Test {
                                    .last_call = seconds(30),
                                    .timeout = timeout_,
                                    .job_id = "secret",
+                                   .run_id = run_id_,
                                    .terms = {{"--chief=", "false"}},
                                    .place = "here"},
                    now_);
@@ -88,6 +89,7 @@ class JobStateTest : public ::testing::Test {
 
   JobState::Time now_{};
   seconds timeout_{0};
+  std::string run_id_;
   std::optional<JobState> state_;
   std::map<int, std::vector<Message>> sent_;
   std::map<int, std::string> said_;
@@ -113,6 +115,19 @@ TEST_F(JobStateTest, StartsWhenAllAreThereInTheOrderOfRanksThenOfJoining) {
     EXPECT_EQ(round.job_id, job_id);
   }
   EXPECT_EQ(job_id.size(), 32);
+}
+
+TEST_F(JobStateTest, GivesTasksTheIdThatIsGivenInEveryRound) {
+  run_id_ = "blue";
+  begin(1, 1, 1);
+  join(0);
+  for (const int restart : {0, 1}) {
+    const auto start = got<Start>(0);
+    ASSERT_EQ(start.size(), 1);
+    EXPECT_EQ(start[0].round.restart, restart);
+    EXPECT_EQ(start[0].round.job_id, "blue");
+    if (restart == 0) fail_on(0, 3);
+  }
 }
 
 TEST_F(JobStateTest, CallsForFurtherNodesBeforeItStartsWithFewer) {

@@ -129,6 +129,22 @@ TEST(LauncherEnvironment, NumbersTheTasksThatTrain) {
   }
 }
 
+TEST(LauncherEnvironment, KeepsTheIdOfTheJobWhereItIsGiven) {
+  const Finished run =
+      finish({.flags = {"--workers=2", "--restarts=1"},
+              .actions = {"worker:0@show=COHORT_JOB_ID", "worker:0@show=TORCHELASTIC_RUN_ID",
+                          "worker:0@fail_before_restart=1"},
+              .environment = {{"COHORT_JOB_ID", "blue"}, {"OMP_NUM_THREADS", "1"}}});
+  EXPECT_EQ(run.code, 0) << run.errors;
+  for (const char* name : {"COHORT_JOB_ID", "TORCHELASTIC_RUN_ID"})
+    EXPECT_THAT(lines_of(run.output, std::string("[worker:0] ") + name + "="),
+                ElementsAre("blue", "blue"));
+  const Finished wrong =
+      finish({.environment = {{"COHORT_JOB_ID", "a b"}}, .program = "/bin/true"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.errors, HasSubstr("COHORT_JOB_ID: found \"a b\""));
+}
+
 TEST(LauncherEnvironment, DividesTheCoresUnlessTold) {
   const std::string threads = std::to_string(std::max(1, available_cores() / 3));
   const Finished divided = show_all(

@@ -359,6 +359,8 @@ TEST(NodesTest, RefuseThoseOfAnotherJob) {
   expect({"--nnodes=2:3", "--node_rank=1", "--restarts=1"}, 19, "has --restarts=\"1\"");
   expect({"--nnodes=2:3", "--node_rank=1", "--task_restarts=1"}, 19, "has --task_restarts=\"1\"");
   expect({"--nnodes=2:3", "--node_rank=1", "--job_id=yours"}, 17, "is of another job");
+  nodes.environment()["COHORT_JOB_ID"] = "blue";
+  expect({"--nnodes=2:3", "--node_rank=1"}, 19, "has COHORT_JOB_ID=\"blue\"");
   first.send(SIGTERM);
   EXPECT_EQ(first.wait(), 128 + SIGTERM);
 }
