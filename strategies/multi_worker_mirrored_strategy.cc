@@ -50,7 +50,7 @@ class WorkerCollectives final : public CrossDeviceOps {
 std::shared_ptr<const ClusterResolver> resolver_of(
     const MultiWorkerMirroredStrategy::Options& options) {
   if (options.link != nullptr) return nullptr;
-  auto resolver = options.resolver != nullptr ? options.resolver : resolve_cluster().resolver;
+  auto resolver = options.resolver != nullptr ? options.resolver : resolve_own_cluster();
   if (resolver->task_type() == "ps" && !resolver->cluster_spec().empty())
     invalid("MultiWorkerMirroredStrategy has no use for parameter servers, and this task is one: ",
             "leave out the job ps (cohort-run --ps), or train by ParameterServerStrategy");

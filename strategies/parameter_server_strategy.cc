@@ -68,7 +68,7 @@ std::vector<Address> addresses(const ClusterSpec& spec, const std::string& job) 
 }
 
 std::shared_ptr<const ClusterResolver> resolver_of(const Options& options) {
-  return options.resolver != nullptr ? options.resolver : resolve_cluster().resolver;
+  return options.resolver != nullptr ? options.resolver : resolve_own_cluster();
 }
 
 Task find_task(const ClusterResolver& resolver) {

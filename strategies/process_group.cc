@@ -14,7 +14,7 @@ constexpr std::chrono::seconds kEndPatience(60);
 
 std::shared_ptr<WorkerLink> join(const ProcessGroupOptions& options) {
   if (options.link != nullptr) return options.link;
-  const auto resolver = options.resolver ? options.resolver : resolve_cluster().resolver;
+  const auto resolver = options.resolver ? options.resolver : resolve_own_cluster();
   return join_cluster(*resolver, options.membership, options.backend);
 }
 

@@ -1,9 +1,12 @@
 #include "strategies/cluster/resolve_cluster.h"
 
+#include <algorithm>
 #include <functional>
+#include <mutex>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/notice.h"
 #include "strategies/cluster/kubernetes_resolver.h"
 #include "strategies/cluster/literal_resolver.h"
 #include "strategies/cluster/mpi_resolver.h"
@@ -47,19 +50,28 @@ std::vector<Candidate> candidates(const Environment& environment) {
   };
 }
 
-// Signs of a launcher that is there but has not started this process as one of several.
-std::string hint(const Environment& environment) {
-  if (environment("SLURM_JOB_ID")) {
-    return "; this is a Slurm job, in which srun starts the tasks of a cluster";
+// A job of one task has no cluster to miss.
+bool is_slurm_job_of_several(const Environment& environment) {
+  constexpr const char* kNumbers[] = {"SLURM_NTASKS", "SLURM_NTASKS_PER_NODE",
+                                      "SLURM_JOB_NUM_NODES"};
+  return environment("SLURM_JOB_ID") && std::ranges::any_of(kNumbers, [&](const char* name) {
+           return environment(name).value_or("1") != "1";
+         });
+}
+
+// Of a launcher that is there but has not started this process as one of several.
+std::string hint_of(const Environment& environment) {
+  if (is_slurm_job_of_several(environment)) {
+    return "this is a Slurm job, in which srun starts the tasks of a cluster";
   }
   if (environment("JOB_COMPLETION_INDEX")) {
-    return "; this is a pod of an indexed Job, which needs COHORT_KUBERNETES_SERVICE and "
+    return "this is a pod of an indexed Job, which needs COHORT_KUBERNETES_SERVICE and "
            "COHORT_KUBERNETES_PODS to be a cluster";
   }
   if (environment("RANK").has_value() != environment("WORLD_SIZE").has_value()) {
     const bool rank = environment("RANK").has_value();
-    return str("; ", rank ? "RANK" : "WORLD_SIZE", " is set, which needs ",
-               rank ? "WORLD_SIZE" : "RANK", " beside it to be a cluster");
+    return str(rank ? "RANK" : "WORLD_SIZE", " is set, which needs ", rank ? "WORLD_SIZE" : "RANK",
+               " beside it to be a cluster");
   }
   return "";
 }
@@ -79,11 +91,24 @@ ResolvedCluster resolve_cluster(const Environment& environment) {
     }
   }
   if (chosen == nullptr) {
+    const std::string hint = hint_of(environment);
     return {std::make_shared<LiteralResolver>(),
-            str("no launcher's variables are set", hint(environment))};
+            str("no launcher's variables are set", hint.empty() ? "" : "; ", hint), hint};
   }
   return {chosen->resolve(),
           str(chosen->sign, " is set", others.empty() ? "" : str(", which comes before ", others))};
+}
+
+std::shared_ptr<const ClusterResolver> resolve_own_cluster() {
+  static std::once_flag told;
+  const ResolvedCluster cluster = resolve_cluster();
+  if (!cluster.hint.empty()) {
+    std::call_once(told, [&] {
+      print_notice(str("warning: this process trains alone: ", cluster.hint,
+                       " (TF_CONFIG='{}' says that it is meant to)\n"));
+    });
+  }
+  return cluster.resolver;
 }
 
 }  // namespace cohort

@@ -12,6 +12,9 @@ struct ResolvedCluster {
   std::shared_ptr<const ClusterResolver> resolver;
   // Why this resolver, and which others would have applied, in one line for people.
   std::string reason;
+  // For a program on its own, the sign of a launcher that is there and has not started it as one of
+  // several, and what that needs; "" without any.
+  std::string hint = {};
 };
 
 // The cluster that the environment describes. The first of these counts, from what a person wrote
@@ -28,5 +31,9 @@ struct ResolvedCluster {
 //
 // What counts must be right: a mistake in it is an error, and the next is not tried.
 ResolvedCluster resolve_cluster(const Environment& environment = process_environment);
+
+// The resolver of resolve_cluster(), for who is going to train. Where there is a hint, a notice
+// tells of it, once in this process: several processes that each train alone look like a success.
+std::shared_ptr<const ClusterResolver> resolve_own_cluster();
 
 }  // namespace cohort

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -43,6 +44,20 @@ TEST_F(MultiWorkerTest, AWorldOfOneIsMirrored) {
   EXPECT_TRUE(strategy.is_chief());
   EXPECT_EQ(strategy.workers().size(), 1);
   EXPECT_EQ(strategy.reduce("sum", ids(strategy)).item(), 6);
+}
+
+// Of several such processes each would be a success.
+TEST_F(MultiWorkerTest, AWorldOfOneThatALauncherHalfDescribesIsToldOnce) {
+  setenv("JOB_COMPLETION_INDEX", "0", 1);
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(MultiWorkerMirroredStrategy(devices(1)).workers().size(), 1);
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  unsetenv("JOB_COMPLETION_INDEX");
+  const std::string alone = "warning: this process trains alone: this is a pod of an ";
+  EXPECT_EQ(told.find(alone), told.rfind(alone));
+  EXPECT_THAT(told, AllOf(HasSubstr(alone), HasSubstr("COHORT_KUBERNETES_SERVICE"),
+                          HasSubstr("TF_CONFIG='{}'")));
 }
 
 TEST_F(MultiWorkerTest, ReplicasOfAWorldOfOneShareTheirVariables) {

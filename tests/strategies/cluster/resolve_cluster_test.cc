@@ -72,15 +72,28 @@ TEST(ResolveCluster, NothingIsAProgramOnItsOwn) {
   EXPECT_EQ(cluster.resolver->world().size, 1);
 }
 
-TEST(ResolveCluster, OutsideAStepTheReasonSaysWhatIsMissing) {
-  EXPECT_THAT(resolve_cluster(environment({{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}})).reason,
-              HasSubstr("srun"));
-  EXPECT_THAT(resolve_cluster(environment({{"JOB_COMPLETION_INDEX", "0"}})).reason,
-              HasSubstr("COHORT_KUBERNETES_SERVICE"));
-  EXPECT_THAT(resolve_cluster(environment({{"RANK", "0"}, {"MASTER_ADDR", "a"}})).reason,
-              HasSubstr("RANK is set, which needs WORLD_SIZE"));
-  EXPECT_THAT(resolve_cluster(environment({{"WORLD_SIZE", "2"}})).reason,
-              HasSubstr("WORLD_SIZE is set, which needs RANK"));
+TEST(ResolveCluster, OutsideAStepTheHintAndTheReasonSayWhatIsMissing) {
+  const auto expect = [](const Variables& variables, const std::string& what) {
+    const auto cluster = resolve_cluster(environment(variables));
+    EXPECT_EQ(cluster.resolver->world().size, 1);
+    EXPECT_THAT(cluster.hint, HasSubstr(what));
+    EXPECT_THAT(cluster.reason, HasSubstr("; " + cluster.hint));
+  };
+  for (const char* number : {"SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_JOB_NUM_NODES"})
+    expect({{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {number, "4"}}, "srun");
+  expect({{"JOB_COMPLETION_INDEX", "0"}, {"COHORT_KUBERNETES_SERVCE", "s"}},
+         "COHORT_KUBERNETES_SERVICE");
+  expect({{"RANK", "0"}, {"MASTER_ADDR", "a"}}, "RANK is set, which needs WORLD_SIZE");
+  expect({{"WORLD_SIZE", "2"}}, "WORLD_SIZE is set, which needs RANK");
+}
+
+TEST(ResolveCluster, AProgramThatIsMeantToBeOnItsOwnGetsNoHint) {
+  for (const Variables& variables :
+       {Variables{{"PATH", "/bin"}},
+        Variables{{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "1"}, {"SLURM_JOB_NUM_NODES", "1"}},
+        Variables{{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "4"}, {"TF_CONFIG", "{}"}},
+        Variables{{"JOB_COMPLETION_INDEX", "0"}, {"TF_CONFIG", "{}"}}})
+    EXPECT_EQ(resolve_cluster(environment(variables)).hint, "");
 }
 
 TEST(ResolveCluster, AMistakeIsNotPassedOver) {
