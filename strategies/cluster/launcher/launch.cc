@@ -72,8 +72,9 @@ int launch(int argc, char** argv) {
   }
   const std::string program = find_program(options.command[0]);
   Environment environment = Environment::current();
-  const auto outer = find_outer_launcher(environment);
-  if (outer && !options.standalone && !options.nodes) become_task(options, program, *outer);
+  if (!options.standalone && !options.nodes) {
+    if (const auto outer = find_outer_launcher(environment)) become_task(options, program, *outer);
+  }
 
   raise_descriptor_limit(options);
   open_standard_streams();

@@ -100,7 +100,7 @@ Options parse_options(int argc, char** argv) {
   options.log_dir = flags.text("log_dir", options.log_dir, "folder for a log file of each task");
   options.standalone =
       flags.boolean("standalone", options.standalone,
-                    "start a cluster even as one of several tasks of srun or mpirun");
+                    "start a cluster even as one of several tasks of another launcher");
   options.quiet =
       flags.boolean("quiet", options.quiet, "print of cohort-run itself only errors and failures");
   options.no_prefix = flags.boolean("no_prefix", options.no_prefix,

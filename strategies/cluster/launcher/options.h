@@ -24,7 +24,7 @@ struct Options {
   bool quiet = false;       // the launcher itself says nothing but errors and what has failed
   bool no_prefix = false;   // lines of tasks are shown as they are
   bool version = false;     // print the version and do nothing else
-  bool standalone = false;  // start a cluster even as one of several tasks of srun or mpirun
+  bool standalone = false;  // start a cluster even as one of several tasks of another launcher
   std::optional<NodeOptions> nodes;  // of a job on several hosts
   std::vector<std::string> command;  // the program as the user wrote it, and its arguments
 };

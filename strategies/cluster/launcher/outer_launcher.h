@@ -10,12 +10,14 @@ namespace cohort::launcher {
 // Who started this process as one of several.
 struct OuterLauncher {
   std::string name;  // "srun"
-  int rank = 0;
-  int size = 0;  // at least 2
+  int rank = 0;      // where TF_CONFIG tells, the number among the tasks of its job
+  int size = 0;      // at least 2
 };
 
-// What Slurm, Open MPI or PMI say about this process; nothing when it was started alone. A batch
-// script of Slurm is alone, however many tasks its job may start.
+// What TF_CONFIG says about this process, or the variables of torchrun, Open MPI, Slurm, PMI, PMIx
+// or an indexed Job of Kubernetes; nothing when it was started alone. A batch script of Slurm is
+// alone, however many tasks its job may start. kInvalidArgument for a TF_CONFIG that cannot be
+// read, and where PMIx has started it and nothing tells how many there are.
 std::optional<OuterLauncher> find_outer_launcher(const Environment& environment);
 
 // Removes what says which one of several this process is: it is not true of processes that it

@@ -18,6 +18,7 @@
 namespace cohort::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -244,26 +245,61 @@ TEST(LauncherPorts, AreKeptFromThoseWhoDoNotMeanToShareIt) {
 
 TEST(LauncherInside, AnotherLauncherRunsTheProgramAsItIs) {
   const auto expect = [](const std::string& rank_variable, const std::string& rank,
-                         std::map<std::string, std::string> others) {
-    SCOPED_TRACE(rank_variable);
+                         std::map<std::string, std::string> others,
+                         const std::string& rank_inside = " is unset") {
+    SCOPED_TRACE(rank_variable + " " + rank);
     others[rank_variable] = rank;
-    Launch launch = {
-        .flags = {"--workers=3"}, .actions = {"show=TF_CONFIG", "exit=6"}, .environment = others};
+    Launch launch = {.flags = {"--workers=3"},
+                     .actions = {"show=COHORT_JOB_ID", "exit=6"},
+                     .environment = others};
     const Finished run = finish(launch);
     EXPECT_EQ(run.code, 6);
-    EXPECT_EQ(run.output, "TF_CONFIG is unset\n");
+    EXPECT_EQ(run.output, "COHORT_JOB_ID is unset\n");
     EXPECT_EQ(run.errors.empty(), rank != "0") << "the first one says so: " << run.errors;
 
     launch.flags.push_back("--standalone");
     launch.actions = {"show=" + rank_variable};
     const Finished standalone = finish(launch);
-    EXPECT_EQ(standalone.code, 0);
-    EXPECT_EQ(shown(standalone, "worker:2", rank_variable), " is unset");
+    EXPECT_EQ(standalone.code, 0) << standalone.errors;
+    EXPECT_EQ(shown(standalone, "worker:2", rank_variable), rank_inside);
   };
   expect("SLURM_PROCID", "1", {{"SLURM_NTASKS", "4"}});
   expect("SLURM_PROCID", "0", {{"SLURM_STEP_NUM_TASKS", "2"}, {"ENVIRONMENT", "BATCH"}});
   expect("OMPI_COMM_WORLD_RANK", "3", {{"OMPI_COMM_WORLD_SIZE", "4"}});
   expect("PMI_RANK", "0", {{"PMI_SIZE", "2"}});
+  expect("PMIX_RANK", "1", {{"WORLD_SIZE", "2"}});
+  for (const char* rank : {"0", "3"}) {
+    expect("RANK", rank, {{"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}, "2");
+    // A pod stays the one that it is.
+    expect("JOB_COMPLETION_INDEX", rank, {{"COHORT_KUBERNETES_PODS", "4"}}, rank);
+  }
+}
+
+TEST(LauncherInside, ATaskOfAClusterInTfConfigRunsTheProgramAsItIs) {
+  const std::string cluster = R"({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": )";
+  for (const char* task : {R"({"type": "worker", "index": 0}})", R"({"type": "ps", "index": 0}})",
+                           R"({"type": "evaluator", "index": 0}})"}) {
+    Launch launch = {.flags = {"--workers=2"},
+                     .actions = {"show=TF_CONFIG"},
+                     .environment = {{"TF_CONFIG", cluster + task}, {"OMP_NUM_THREADS", "1"}}};
+    const Finished run = finish(launch);
+    EXPECT_EQ(run.output, "TF_CONFIG=" + cluster + task + "\n");
+    EXPECT_THAT(run.errors, HasSubstr("of TF_CONFIG: they are the cluster"));
+    launch.flags.push_back("--standalone");
+    EXPECT_THAT(shown(finish(launch), "worker:1", "TF_CONFIG"), HasSubstr("127.0.0.1:"));
+  }
+}
+
+TEST(LauncherInside, WhatDoesNotSayHowManyThereAreIsAnError) {
+  for (const auto& [name, value] :
+       std::map<std::string, std::string>{{"TF_CONFIG", "{"}, {"PMIX_RANK", "0"}}) {
+    Launch launch = {.environment = {{name, value}}, .program = "/bin/true"};
+    const Finished run = finish(launch);
+    EXPECT_EQ(run.code, 2);
+    EXPECT_THAT(run.errors, AllOf(HasSubstr(name), HasSubstr("--standalone")));
+    launch.flags = {"--standalone"};
+    EXPECT_EQ(finish(launch).code, 0);
+  }
 }
 
 TEST(LauncherInside, ABatchScriptOrAStepOfOneTaskStartsACluster) {
@@ -278,6 +314,12 @@ TEST(LauncherInside, ABatchScriptOrAStepOfOneTaskStartsACluster) {
                      {"SLURM_PROCID", "0"},
                      {"SLURM_STEP_NUM_TASKS", "2"}},
            Variables{{"SLURM_PROCID", "x"}, {"SLURM_NTASKS", "4"}},
+           Variables{{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"PMIX_RANK", "0"}},
+           Variables{{"TF_CONFIG", "{}"}},
+           Variables{{"TF_CONFIG", R"({"cluster": {"worker": ["a:1"]},
+                                       "task": {"type": "worker", "index": 0}})"}},
+           Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}},
+           Variables{{"JOB_COMPLETION_INDEX", "3"}},
        }) {
     const Finished run =
         finish({.flags = {"--workers=2"}, .actions = {"print=here"}, .environment = variables});
