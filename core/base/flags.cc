@@ -4,29 +4,14 @@
 #include <charconv>
 #include <cstdlib>
 #include <iostream>
-#include <numeric>
 
 #include "core/base/comma_separated.h"
 #include "core/base/error.h"
+#include "core/base/nearest.h"
 #include "core/base/system_error.h"
 
 namespace cohort {
 namespace {
-
-// The least number of inserted, removed and replaced letters between two words.
-int edit_distance(std::string_view a, std::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 0; i < a.size(); ++i) {
-    int diagonal = row[0]++;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const int replaced = diagonal + (a[i] != b[j]);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
-    }
-  }
-  return row.back();
-}
 
 // ", at least 1, at most 64".
 template <typename Range>
@@ -135,15 +120,10 @@ void Flags::finish() {
     if (argument.used) continue;
     if (!argument.text.starts_with("--")) invalid("unexpected argument \"", argument.text, "\"");
     const std::string name = argument.text.substr(2, argument.text.find('=') - 2);
-    const auto nearest = std::min_element(
-        described_.begin(), described_.end(), [&](const Described& a, const Described& b) {
-          return edit_distance(name, a.name) < edit_distance(name, b.name);
-        });
-    // What has nothing in common with any flag is no slip of the pen.
-    const bool is_near =
-        nearest != described_.end() &&
-        edit_distance(name, nearest->name) <= static_cast<int>(nearest->name.size() / 2);
-    invalid("unknown flag --", name, is_near ? str("; did you mean --", nearest->name, "?") : "",
+    std::vector<std::string_view> names;
+    for (const Described& flag : described_) names.push_back(flag.name);
+    const std::string_view meant = nearest(name, names);
+    invalid("unknown flag --", name, meant.empty() ? "" : str("; did you mean --", meant, "?"),
             " (--help lists the flags)");
   }
 }
