@@ -10,6 +10,7 @@
 #include "strategies/cluster/kubernetes_resolver.h"
 #include "strategies/cluster/literal_resolver.h"
 #include "strategies/cluster/mpi_resolver.h"
+#include "strategies/cluster/settings.h"
 #include "strategies/cluster/slurm_resolver.h"
 #include "strategies/cluster/tf_config_resolver.h"
 #include "strategies/cluster/torchrun_resolver.h"
@@ -100,6 +101,7 @@ ResolvedCluster resolve_cluster(const Environment& environment) {
 }
 
 std::shared_ptr<const ClusterResolver> resolve_own_cluster() {
+  warn_of_unknown_settings();
   static std::once_flag told;
   const ResolvedCluster cluster = resolve_cluster();
   if (!cluster.hint.empty()) {

@@ -34,6 +34,7 @@ ResolvedCluster resolve_cluster(const Environment& environment = process_environ
 
 // The resolver of resolve_cluster(), for who is going to train. Where there is a hint, a notice
 // tells of it, once in this process: several processes that each train alone look like a success.
+// Warns of unknown settings, too.
 std::shared_ptr<const ClusterResolver> resolve_own_cluster();
 
 }  // namespace cohort

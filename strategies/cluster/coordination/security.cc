@@ -6,6 +6,7 @@
 #include "core/base/file.h"
 #include "core/base/notice.h"
 #include "strategies/cluster/parsing.h"
+#include "strategies/cluster/settings.h"
 
 namespace cohort::coordination {
 namespace {
@@ -31,6 +32,7 @@ void warn_once(std::string_view traffic, std::string_view allowed_by) {
 
 Security::Security(TlsFiles files, bool allow_plaintext, const Environment& environment)
     : files_(std::move(files)), plaintext_allowed_by_(allow_plaintext ? "allow_plaintext" : "") {
+  warn_of_unknown_settings();
   struct File {
     std::string &path, &content;
     const char* variable;

@@ -30,7 +30,8 @@ class Security {
  public:
   // What `files` leaves empty comes from COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA and
   // COHORT_TLS_LEADER_NAME; COHORT_ALLOW_PLAINTEXT=1 allows plain text too, and
-  // COHORT_TLS_REQUIRE_TASK=1 refuses certificates that name no task. Reads the files.
+  // COHORT_TLS_REQUIRE_TASK=1 refuses certificates that name no task. Reads the files, and warns of
+  // unknown settings in the environment of this process.
   // kInvalidArgument where some are given and others are missing, or hold no PEM; errors of
   // reading.
   Security(TlsFiles files, bool allow_plaintext, const Environment& environment);
