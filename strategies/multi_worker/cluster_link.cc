@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "core/base/notice.h"
+#include "strategies/cluster/coordination/own_host.h"
 #include "strategies/cluster/coordination/prefixed_store.h"
 #include "strategies/collective/make_communicators.h"
-#include "strategies/multi_worker/own_host.h"
 
 namespace cohort {
 namespace {

@@ -15,7 +15,7 @@ _TREE = pathlib.Path(__file__).absolute().parents[2]
 # What programs may name; with these comes what they include.
 _PUBLIC_HEADERS = ["cohort.h", "strategies/parameter_server/server.h"]
 _PROGRAMS = {
-    "cohort-cluster": "strategies/cluster/cohort_cluster",
+    "cohort-cluster": "strategies/cluster/check/cohort_cluster",
     "cohort-run": "strategies/cluster/launcher/cohort_run",
 }
 _INCLUDE = re.compile(r'^(#include ")([^"]+)(?=")', re.MULTILINE)

@@ -2,7 +2,7 @@
 """A Slurm of several nodes on this machine, for as long as one command runs:
 
   emulated_slurm.py [--nodes=4] [--cpus=4] COMMAND [ARGS...]
-  emulated_slurm.py srun -N4 -n4 bazel-bin/strategies/cluster/cohort_cluster check
+  emulated_slurm.py srun -N4 -n4 bazel-bin/strategies/cluster/check/cohort_cluster check
 
 The daemons are the real ones: munged, slurmctld and one slurmd for each of the hosts n1, n2, ... All live in namespaces
 of their own, and so does the command, on the host `login`: nothing outside sees them, and /etc/hosts and /etc/slurm are

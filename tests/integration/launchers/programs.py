@@ -10,7 +10,7 @@ import subprocess
 import cases
 
 _ROOT = os.getcwd()  # Bazel starts tests where the paths of BUILD files begin
-COHORT_CLUSTER = os.path.join(_ROOT, "strategies/cluster/cohort_cluster")
+COHORT_CLUSTER = os.path.join(_ROOT, "strategies/cluster/check/cohort_cluster")
 COHORT_RUN = os.path.join(_ROOT, "strategies/cluster/launcher/cohort_run")
 ROLLCALL = os.path.join(_ROOT, "tests/integration/launchers/rollcall")
 TRAINER = os.path.join(_ROOT, "tests/integration/multi_worker/trainer")

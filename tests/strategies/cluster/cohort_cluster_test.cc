@@ -24,7 +24,7 @@ struct Outcome {
 // Runs the program with nothing in its environment but `variables`.
 Outcome run(const std::string& variables, const std::string& arguments) {
   const std::string command =
-      str("env -i ", variables, " strategies/cluster/cohort_cluster ", arguments, " 2>&1");
+      str("env -i ", variables, " strategies/cluster/check/cohort_cluster ", arguments, " 2>&1");
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return {-1, "popen failed"};
   Outcome outcome{};

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "strategies/cluster/cluster_check.h"
+#include "strategies/cluster/check/cluster_check.h"
 #include "strategies/cluster/literal_resolver.h"
 #include "strategies/cluster/mpi_resolver.h"
 #include "strategies/cluster/torchrun_resolver.h"

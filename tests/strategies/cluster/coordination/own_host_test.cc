@@ -1,4 +1,4 @@
-#include "strategies/multi_worker/own_host.h"
+#include "strategies/cluster/coordination/own_host.h"
 
 #include <chrono>
 #include <sys/socket.h>

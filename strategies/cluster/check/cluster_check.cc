@@ -1,4 +1,4 @@
-#include "strategies/cluster/cluster_check.h"
+#include "strategies/cluster/check/cluster_check.h"
 
 #include <algorithm>
 #include <array>

@@ -10,7 +10,7 @@
 #include "core/base/flags.h"
 #include "core/base/program.h"
 #include "core/base/version.h"
-#include "strategies/cluster/cluster_check.h"
+#include "strategies/cluster/check/cluster_check.h"
 
 namespace {
 
