@@ -7,6 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/quote.h"
+#include "strategies/cluster/coordination/endpoint.h"
+#include "strategies/cluster/coordination/own_host.h"
+#include "strategies/cluster/coordination/security.h"
+#include "strategies/cluster/settings.h"
 
 namespace cohort {
 namespace {
@@ -85,13 +90,58 @@ void try_peers(std::vector<ClusterCheck::Peer>& peers, const ClusterResolver& re
   for (size_t i = 0; i < others.size(); ++i) others[i]->reachability = std::move(results[i]);
 }
 
+std::vector<Fact> settings_in(const Environment& environment) {
+  std::vector<Fact> found;
+  for (const std::string_view setting : settings()) {
+    const std::string name(setting), value = environment(name).value_or("");
+    if (value.empty()) continue;
+    found.push_back(
+        {name, name == "COHORT_JOB_ID" ? "set, not shown" : printable(value), "environment"});
+  }
+  return found;
+}
+
+// Whether the task connects to others: an evaluator watches files.
+bool has_traffic(const ClusterResolver& resolver) {
+  if (resolver.task_type() == "evaluator") return false;
+  const int tasks = resolver.cluster_spec().num_tasks();
+  return tasks > 0 ? tasks > 1 : resolver.world().size > 1;
+}
+
+// Up to the first task that is on another host, or of which nobody knows where it is.
+void check_traffic(const std::vector<ClusterCheck::Peer>& peers,
+                   const coordination::Security& security) {
+  for (const ClusterCheck::Peer& peer : peers) {
+    if (!peer.address) continue;
+    const bool loopback = coordination::all_loopback(coordination::resolve(*peer.address));
+    security.check(str("with ", peer.name, " at ", peer.address->text()), loopback);
+    if (!loopback) return;
+  }
+}
+
+std::optional<Error> refusal_of(const ClusterCheck& check, const coordination::Security& security) {
+  const ClusterResolver& resolver = *check.cluster.resolver;
+  if (!has_traffic(resolver)) return {};
+  try {
+    if (resolver.task_type() != "ps") check_own_name(resolver);
+    check_traffic(check.peers, security);
+  } catch (const Error& error) {
+    // Of a name that is not known it is said already that it cannot be reached.
+    if (error.code() != Code::kUnavailable) return error;
+  }
+  return {};
+}
+
 }  // namespace
 
-ClusterCheck check_cluster(ResolvedCluster cluster, std::chrono::milliseconds timeout) {
-  ClusterCheck check{.cluster = std::move(cluster)};
+ClusterCheck check_cluster(ResolvedCluster cluster, std::chrono::milliseconds timeout,
+                           const Environment& environment) {
+  const coordination::Security security({}, false, environment);
+  ClusterCheck check{.cluster = std::move(cluster), .settings = settings_in(environment)};
   if (timeout.count() == 0) return check;
   check.peers = peers_of(*check.cluster.resolver);
   try_peers(check.peers, *check.cluster.resolver, timeout);
+  check.refusal = refusal_of(check, security);
   return check;
 }
 
@@ -105,11 +155,10 @@ std::string ClusterCheck::table() const {
   }
   const auto leader = resolver.leader();
   out += str(leader ? str(", led from ", leader->text()) : "", "\n");
-  if (!resolver.facts().empty()) {
-    std::vector<Row> rows = {{"WHAT", "VALUE", "FROM"}};
-    for (const Fact& fact : resolver.facts()) rows.push_back({fact.name, fact.value, fact.source});
-    out += "\n" + aligned(rows);
-  }
+  std::vector<Row> facts = {{"WHAT", "VALUE", "FROM"}};
+  for (const auto& known : {resolver.facts(), settings})
+    for (const Fact& fact : known) facts.push_back({fact.name, fact.value, fact.source});
+  if (facts.size() > 1) out += "\n" + aligned(facts);
   if (!peers.empty()) {
     std::vector<Row> rows = {{"TASK", "ADDRESS", "REACHED"}};
     for (const Peer& peer : peers) {
@@ -128,6 +177,7 @@ std::string ClusterCheck::json() const {
                {"reason", cluster.reason},
                {"cluster", Json::parse(resolver.cluster_spec().json())},
                {"facts", Json::array()},
+               {"settings", Json::object()},
                {"peers", Json::array()}};
   if (!resolver.task_type().empty()) json["task"]["type"] = resolver.task_type();
   if (resolver.task_id()) json["task"]["index"] = *resolver.task_id();
@@ -138,6 +188,8 @@ std::string ClusterCheck::json() const {
   for (const Fact& fact : resolver.facts()) {
     json["facts"].push_back({{"name", fact.name}, {"value", fact.value}, {"source", fact.source}});
   }
+  for (const Fact& setting : settings) json["settings"][setting.name] = setting.value;
+  if (refusal) json["refusal"] = refusal->message();
   for (const Peer& peer : peers) {
     json["peers"].push_back({{"name", peer.name},
                              {"address", peer.address ? Json(peer.address->text()) : Json()},

@@ -5,12 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
+#include "strategies/cluster/environment.h"
 #include "strategies/cluster/reachability.h"
 #include "strategies/cluster/resolve_cluster.h"
 
 namespace cohort {
 
-// What was resolved, and who can be reached now.
+// What was resolved, who can be reached now, and whether this task may take part at all.
 struct ClusterCheck {
   struct Peer {
     std::string name;                // "worker:1", or "leader"
@@ -20,6 +22,12 @@ struct ClusterCheck {
 
   ResolvedCluster cluster;
   std::vector<Peer> peers;
+  // The COHORT_... variables that are set. The value of COHORT_JOB_ID, which only the tasks of the
+  // job have to know, is left out.
+  std::vector<Fact> settings;
+  // What this task would end with, whoever can be reached: its traffic would go in plain text where
+  // nobody allows that, or others would look for it on their own hosts. Nothing where all is well.
+  std::optional<Error> refusal;
 
   // For people and for programs.
   std::string table() const;
@@ -30,7 +38,9 @@ struct ClusterCheck {
 
 // Tries every task of the cluster, or the leader alone where no others are known. Of this task
 // itself it asks whether it could listen. A leader that other tasks need and nobody tells of cannot
-// be reached. A timeout of zero tries nobody.
-ClusterCheck check_cluster(ResolvedCluster cluster, std::chrono::milliseconds timeout);
+// be reached. A timeout of zero tries nobody, and looks up no names. Certificates are read from
+// where `environment` says: the errors of coordination::Security.
+ClusterCheck check_cluster(ResolvedCluster cluster, std::chrono::milliseconds timeout,
+                           const Environment& environment = process_environment);
 
 }  // namespace cohort

@@ -17,11 +17,11 @@ namespace {
 constexpr const char* kUsage =
     "cohort-cluster check [--timeout=SECONDS] [--json], or cohort-cluster --version";
 
-// Ends with an error when somebody could not be reached.
+// Ends with an error when this task could not take part, or somebody could not be reached.
 void check(int argc, char** argv) {
   cohort::Flags flags(argc, argv,
                       "Prints which cluster the environment describes, where each fact of it was "
-                      "read, and who can be reached now.");
+                      "read, whether this task may take part, and who can be reached now.");
   const double timeout = flags.number("timeout", 3, "seconds to wait for each task; 0 tries nobody",
                                       {.min = 0, .max = 3600});
   const bool json = flags.boolean("json", false, "print JSON instead of tables");
@@ -29,6 +29,7 @@ void check(int argc, char** argv) {
   const auto result = cohort::check_cluster(
       cohort::resolve_cluster(), std::chrono::milliseconds(static_cast<int64_t>(timeout * 1000)));
   std::cout << (json ? result.json() + "\n" : result.table()) << std::flush;
+  if (result.refusal) throw *result.refusal;
   const auto missing = result.unreachable();
   if (missing.empty()) return;
   constexpr size_t kShown = 8;

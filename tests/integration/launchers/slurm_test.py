@@ -19,6 +19,7 @@ from programs import COHORT_CLUSTER, COHORT_RUN, ROLLCALL, TRAINER, read_tasks, 
 _UNAVAILABLE = 24  # the exit code of Cohort's programs
 _SALLOC = ("salloc", "--quiet", "-N4", "-n4")
 _MPIRUN = ("mpirun", "--allow-run-as-root")
+_PLAINTEXT = {"COHORT_ALLOW_PLAINTEXT": "1"}
 
 
 def hosts(tasks):
@@ -113,7 +114,7 @@ else:
             encoding="utf-8",
         )
         task.chmod(0o755)
-        shown = json.loads(run("srun", "-N2", "-n2", "-wn[3-4]", str(task)).stdout)
+        shown = json.loads(run("srun", "-N2", "-n2", "-wn[3-4]", str(task), environment=_PLAINTEXT).stdout)
         self.assertEqual(shown["launcher"], "Slurm")
         self.assertEqual(shown["world"], {"rank": 0, "size": 2})
         self.assertIn("SLURM_STEP_NODELIST column 1, ports of job", shown["facts"][0]["source"])
@@ -122,7 +123,8 @@ else:
 
     def test_check_names_who_cannot_be_reached(self):
         # All look, and nobody stays for the others.
-        errors = run("srun", "-N2", "-n2", COHORT_CLUSTER, "check", "--timeout=1", status=_UNAVAILABLE).stderr
+        command = ("srun", "-N2", "-n2", COHORT_CLUSTER, "check", "--timeout=1")
+        errors = run(*command, status=_UNAVAILABLE, environment=_PLAINTEXT).stderr
         self.assertIn("1 of 2 tasks cannot be reached: worker:", errors)
 
 

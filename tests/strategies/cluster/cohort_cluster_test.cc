@@ -79,6 +79,37 @@ TEST(CohortCluster, SaysOfWhichVersionItIs) {
   EXPECT_EQ(result.output, "cohort-cluster " COHORT_VERSION "\n");
 }
 
+std::string cluster(const std::string& own, const std::string& other) {
+  return str(R"(TF_CONFIG='{"cluster": {"worker": [")", own, R"(", ")", other,
+             R"("]}, "task": {"type": "worker", "index": 0}}' )");
+}
+
+TEST(CohortCluster, ATaskThatCouldNotTakePartIsNotFine) {
+  const std::string check = "check --timeout=0.05";
+  const Outcome plain = run(cluster("192.0.2.1:1", "192.0.2.2:1"), check);
+  EXPECT_EQ(plain.exit_code, exit_code(Code::kFailedPrecondition));
+  EXPECT_THAT(plain.output,
+              AllOf(HasSubstr("traffic with worker:0 at 192.0.2.1:1 would be in plain text"),
+                    HasSubstr("worker:1  192.0.2.2:1  no, ")));
+  const Outcome allowed =
+      run(cluster("192.0.2.1:1", "192.0.2.2:1") + "COHORT_ALLOW_PLAINTEXT=1", check);
+  EXPECT_EQ(allowed.exit_code, exit_code(Code::kUnavailable)) << allowed.output;
+
+  const Outcome named = run(cluster("127.0.1.1:1", "192.0.2.2:1"), check);
+  EXPECT_EQ(named.exit_code, exit_code(Code::kFailedPrecondition));
+  EXPECT_THAT(named.output, HasSubstr("127.0.1.1, which stands for 127.0.1.1 on this host"));
+
+  const Outcome mistaken = run("COHORT_ALLOW_PLAINTEXT=yes", "check --timeout=0");
+  EXPECT_EQ(mistaken.exit_code, exit_code(Code::kInvalidArgument));
+  EXPECT_THAT(mistaken.output, HasSubstr("COHORT_ALLOW_PLAINTEXT: found \"yes\""));
+}
+
+TEST(CohortCluster, WarnsOfAMisspeltSetting) {
+  const Outcome result = run("COHORT_TLS_REQUIRED_TASK=1", "check");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.output, HasSubstr("did you mean COHORT_TLS_REQUIRE_TASK?"));
+}
+
 TEST(CohortCluster, WrongUsage) {
   EXPECT_EQ(run("", "").exit_code, 2);
   EXPECT_EQ(run("", "chekc").exit_code, 2);

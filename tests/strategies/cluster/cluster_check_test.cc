@@ -1,0 +1,99 @@
+#include "strategies/cluster/check/cluster_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "strategies/cluster/literal_resolver.h"
+#include "tests/strategies/cluster/testing.h"
+#include "tests/testing/certificates.h"
+
+namespace cohort {
+namespace {
+
+using cohort::testing::Certificates;
+using cohort::testing::environment;
+using cohort::testing::refusal;
+using cohort::testing::Variables;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using namespace std::chrono_literals;
+
+ResolvedCluster task(const ClusterSpec::Jobs& jobs, const std::string& type) {
+  return {std::make_shared<LiteralResolver>(
+              ClusterSpec(jobs), LiteralResolverOptions{.task_type = type, .task_id = 0}),
+          "the test says so"};
+}
+
+ResolvedCluster alone() { return {std::make_shared<LiteralResolver>(), "the test says so"}; }
+
+Variables tls(const TlsFiles& files) {
+  return {{"COHORT_TLS_CERT", files.certificate},
+          {"COHORT_TLS_KEY", files.key},
+          {"COHORT_TLS_CA", files.authority}};
+}
+
+// What a task would end with; "" where it may take part.
+std::string refused(const ResolvedCluster& cluster, const Variables& variables) {
+  const auto check = check_cluster(cluster, 50ms, environment(variables));
+  const auto json = nlohmann::json::parse(check.json());
+  EXPECT_EQ(json.contains("refusal"), check.refusal.has_value());
+  if (!check.refusal) return "";
+  EXPECT_EQ(check.refusal->code(), Code::kFailedPrecondition);
+  return check.refusal->message();
+}
+
+TEST(ClusterCheckSettings, AreShownButForWhatIsSecret) {
+  const auto check = check_cluster(alone(), 0s,
+                                   environment({{"COHORT_TLS_LEADER_NAME", "leader.example"},
+                                                {"COHORT_JOB_ID", "hidden"},
+                                                {"COHORT_TLS_CA", ""},
+                                                {"PATH", "/bin"}}));
+  EXPECT_THAT(check.table(), AllOf(HasSubstr("COHORT_TLS_LEADER_NAME  leader.example  environment"),
+                                   HasSubstr("COHORT_JOB_ID"), Not(HasSubstr("hidden")),
+                                   Not(HasSubstr("COHORT_TLS_CA")), Not(HasSubstr("PATH"))));
+  const auto json = nlohmann::json::parse(check.json());
+  EXPECT_EQ(json["settings"].size(), 2);
+  EXPECT_EQ(json["settings"]["COHORT_TLS_LEADER_NAME"], "leader.example");
+}
+
+TEST(ClusterCheckSettings, AMistakeInThemIsAnErrorThoughNobodyIsTried) {
+  const Certificates certificates;
+  certificates.sign("old", Certificates::kNames, "ca", -1);
+  const auto expect = [](const Variables& variables, const std::string& what) {
+    EXPECT_THAT(refusal([&] { check_cluster(alone(), 0s, environment(variables)); }),
+                HasSubstr(what));
+  };
+  expect({{"COHORT_ALLOW_PLAINTEXT", "yes"}}, "COHORT_ALLOW_PLAINTEXT: found \"yes\"");
+  expect({{"COHORT_TLS_CERT", certificates.path("task.pem")}}, "COHORT_TLS_CERT is given");
+  expect(tls(certificates.files("none")), certificates.path("none.pem"));
+  expect(tls(certificates.files("old")), "has expired");
+  check_cluster(alone(), 0s, environment(tls(certificates.files())));
+}
+
+TEST(ClusterCheckRefusal, IsOfPlainTextBeyondTheHostThatNobodyAllows) {
+  const Certificates certificates;
+  for (const char* type : {"worker", "ps"}) {
+    const auto beyond =
+        task({{"ps", {"192.0.2.1:1"}}, {"worker", {"192.0.2.2:1", "192.0.2.3:1"}}}, type);
+    EXPECT_THAT(refused(beyond, {}), HasSubstr("plain text, beyond this host")) << type;
+    EXPECT_EQ(refused(beyond, {{"COHORT_ALLOW_PLAINTEXT", "1"}}), "") << type;
+    EXPECT_EQ(refused(beyond, tls(certificates.files())), "") << type;
+  }
+  EXPECT_EQ(refused(task({{"worker", {"127.0.0.1:1", "127.0.0.1:2"}}}, "worker"), {}), "");
+  EXPECT_EQ(refused(task({{"worker", {"192.0.2.1:1"}}}, "worker"), {}), "");
+  EXPECT_EQ(refused(task({{"worker", {"192.0.2.1:1"}}}, "evaluator"), {}), "");
+  EXPECT_EQ(refused(task({{"worker", {"no-such-host.invalid:1", "127.0.0.1:1"}}}, "worker"), {}),
+            "");
+  EXPECT_EQ(refused(alone(), {}), "");
+}
+
+TEST(ClusterCheckRefusal, IsOfAnOwnNameThatLeadsNowhere) {
+  EXPECT_THAT(refused(task({{"worker", {"127.0.1.1:1", "192.0.2.2:1"}}}, "worker"),
+                      {{"COHORT_ALLOW_PLAINTEXT", "1"}}),
+              AllOf(HasSubstr("127.0.1.1"), HasSubstr("/etc/hosts")));
+}
+
+}  // namespace
+}  // namespace cohort
