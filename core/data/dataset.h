@@ -51,8 +51,8 @@ struct InterleaveOptions {
 };
 
 struct IterateOptions {
-  // Which pass this is; shuffles depend on it. Without one, the passes begun on this dataset and
-  // its copies are counted: 0, 1, 2, ...
+  // Which pass this is; shuffles depend on it. Without one, the passes begun on this dataset, its
+  // copies and what a strategy has distributed of them are counted: 0, 1, 2, ...
   std::optional<uint64_t> epoch = {};
 };
 

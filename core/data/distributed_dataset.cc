@@ -1,6 +1,7 @@
 #include "core/data/distributed_dataset.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct Distribution {
     kDeal    // each is one replica's
   };
   SourcePtr source;
+  SourcePtr dataset;  // the user's, which `source` may be rewritten from: it counts the passes
   Kind kind;
   std::vector<Device> devices;  // of this process's replicas
   int64_t prefetch;
@@ -292,7 +294,7 @@ DistributedIterator DistributedDataset::iterate(IterateOptions options) const {
   // To open a source may be to call a function of the user's, as a generator's is.
   return together(distribution_->workers, [&] {
     return DistributedIterator(
-        distribution_, options.epoch ? *options.epoch : distribution_->source->count_pass());
+        distribution_, options.epoch ? *options.epoch : distribution_->dataset->count_pass());
   });
 }
 
@@ -333,11 +335,16 @@ data::DistributedDataset Strategy::distribute_dataset(const data::Dataset& datas
     auto batches = data::pipeline_batches(dataset, options, pipeline);
     const bool must_agree = batches->cardinality() == data::kUnknown;
     return std::make_shared<data::Distribution>(
-        data::Distribution{std::move(batches), data::Distribution::Kind::kSplit, devices(),
-                           checked_prefetch(options), workers(), must_agree});
+        data::Distribution{std::move(batches), dataset.source(), data::Distribution::Kind::kSplit,
+                           devices(), checked_prefetch(options), workers(), must_agree});
   });
-  // What is about other batches on another worker is another call.
-  workers().exchange("the distribution of " + data::describe_batches(dataset, options), "");
+  // What is about other batches on another worker is another call. One of them may have looked into
+  // the dataset by itself; the next pass is the same for all.
+  const data::Source& source = *dataset.source();
+  for (const std::string& passes :
+       workers().exchange("the distribution of " + data::describe_batches(dataset, options),
+                          std::to_string(source.passes())))
+    source.count_passes_from(std::strtoull(passes.c_str(), nullptr, 10));
   return data::DistributedDataset(std::move(distribution));
 }
 
@@ -352,8 +359,8 @@ data::DistributedDataset Strategy::distribute_datasets_from_function(
     const data::Dataset dataset = function(context);
     data::require_batches(dataset, data::Distribution::Kind::kDeal);
     return std::make_shared<data::Distribution>(
-        data::Distribution{dataset.source(), data::Distribution::Kind::kDeal, devices(),
-                           checked_prefetch(options), workers(), /*must_agree=*/true});
+        data::Distribution{dataset.source(), dataset.source(), data::Distribution::Kind::kDeal,
+                           devices(), checked_prefetch(options), workers(), /*must_agree=*/true});
   }));
 }
 

@@ -74,6 +74,8 @@ class DistributedIterator {
 // A value type that is cheap to copy; immutable and thread-safe, as Dataset.
 class DistributedDataset {
  public:
+  // Without an epoch, it is the next pass over the dataset that was distributed; of
+  // distribute_dataset, that of the worker that was ahead when it was called.
   DistributedIterator iterate(IterateOptions options = {}) const;
   // One pass, as iterate() without an epoch.
   PassIterator<DistributedIterator, DistributedBatch> begin() const;

@@ -120,6 +120,13 @@ class Source {
 
   // Numbers the passes that were begun without an epoch of their own: 0, 1, 2, ...
   uint64_t count_pass() const { return passes_++; }
+  uint64_t passes() const { return passes_; }
+  // Counts on from there, if it is ahead.
+  void count_passes_from(uint64_t passes) const {
+    uint64_t counted = passes_;
+    while (counted < passes && !passes_.compare_exchange_weak(counted, passes)) {
+    }
+  }
 
  protected:
   Source(const Source&) {}  // a copy counts its own passes

@@ -244,6 +244,19 @@ TEST(SeveralPipelines, HaveEqualNumbersOfSteps) {
                                 {{{1}, {3}}, {{5}, {7}}, {{9}, {11}}, {{13}, {}}}}));
 }
 
+// As for (epoch ...) for (auto& batch : strategy.distribute_dataset(train)) does.
+TEST(SeveralPipelines, CountThePassesOfTheDatasetHoweverOftenItIsDistributed) {
+  const Dataset dataset = range(64).shuffle(64).batch(8);
+  Worker worker(1, 2, 1);
+  for (uint64_t epoch = 0; epoch < 3; ++epoch)
+    EXPECT_EQ(worker.distribute_dataset(dataset).iterate().epoch(), epoch);
+  EXPECT_EQ(dataset.iterate().epoch(), 3u);
+  const auto once = worker.distribute_dataset(dataset);
+  DistributedIterator fourth = once.iterate(), fifth = once.iterate();
+  EXPECT_NE(rest(fourth), rest(fifth));
+  EXPECT_EQ(once.iterate().epoch(), 6u);
+}
+
 TEST(SeveralPipelines, RotateTheirSizes) {
   EXPECT_EQ(on_workers(range(10).batch(5), 2, 1),
             (std::vector<Steps>{{{{0, 2, 4}}, {{6, 8}}}, {{{1, 3}}, {{5, 7, 9}}}}));

@@ -99,6 +99,20 @@ TEST(MultiWorkerInput, WorkersTakeElementsInTurn) {
   for (const int worker : {0, 1}) EXPECT_EQ(dropped.values().at(worker).size(), 4);
 }
 
+TEST(MultiWorkerInput, IsOfOnePassOnAllWorkersAlsoWhereOneHasLookedIntoTheDataset) {
+  Found<std::vector<uint64_t>> epochs;
+  on_good_workers(2, [&](Worker& worker) {
+    const auto batches = range(8).batch(2);
+    std::vector<uint64_t> own;
+    for (int i = 0; i < 2; ++i) {
+      if (!worker.is_chief()) batches.iterate().next();
+      own.push_back(worker.distribute_dataset(batches).iterate().epoch());
+    }
+    epochs.set(worker, own);
+  });
+  EXPECT_EQ(epochs.common(), (std::vector<uint64_t>{1, 3}));
+}
+
 // Where nobody knows how many elements there are, workers agree at each step.
 TEST(MultiWorkerInput, AllStepAsLongAsAnyHasData) {
   Found<Numbers> found;
