@@ -72,10 +72,9 @@ class CacheSource : public Decorator<CacheSource> {
   using Decorator::Decorator;
   // Of another input, another pass is kept.
   CacheSource(const CacheSource& other) : Decorator(other) {}
-  std::unique_ptr<Stream> open(const Pass& pass) const override {
-    // Always the same epoch: which pass fills the cache must not matter.
-    return std::make_unique<CacheStream>(input().open({.epoch = 0, .place = pass.place}),
-                                         input().is_ordered(), cache_);
+  std::unique_ptr<Stream> open(const Pass&) const override {
+    // Always the same pass: which one fills the cache must not matter.
+    return std::make_unique<CacheStream>(input().open({}), input().is_ordered(), cache_);
   }
 
  private:

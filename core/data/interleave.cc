@@ -137,10 +137,10 @@ class InterleaveSource : public Decorator<InterleaveSource> {
       : Decorator(std::move(input)), function_(std::move(function)), options_(options) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     auto open_inner = [pass](const Dataset& dataset, int64_t number) {
-      return dataset.source()->open(pass.branch(1 + static_cast<uint64_t>(number)));
+      return dataset.source()->open(pass.inner(1 + static_cast<uint64_t>(number)));
     };
-    return std::make_unique<InterleaveStream>(input().open(pass.branch(0)), input().is_ordered(),
-                                              function_, open_inner, options_);
+    return std::make_unique<InterleaveStream>(input().open(pass), input().is_ordered(), function_,
+                                              open_inner, options_);
   }
   int64_t cardinality() const override {
     const int64_t there = input().cardinality();

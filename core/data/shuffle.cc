@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <utility>
 #include <vector>
@@ -63,7 +64,7 @@ class ShuffleStream : public Stream {
     if (has_order && position.numbers[4] != order_)
       fail(Code::kFailedPrecondition, "this position was saved with another seed of shuffle(",
            buffer_size_,
-           "), or in another place of a pipeline: in another order, elements would be left out and "
+           "), or with other shuffles before it: in another order, elements would be left out and "
            "repeated");
     read_ = position.number(2, most_);
     drawn_ = position.number(1, read_);
@@ -140,6 +141,11 @@ class ShuffleStream : public Stream {
   bool input_ended_ = false;
 };
 
+uint64_t next_identity() {
+  static std::atomic<uint64_t> next{0};
+  return next++;
+}
+
 class ShuffleSource : public Decorator<ShuffleSource> {
  public:
   ShuffleSource(SourcePtr input, int64_t buffer_size, const ShuffleOptions& options)
@@ -148,17 +154,33 @@ class ShuffleSource : public Decorator<ShuffleSource> {
         options_(options),
         global_seed_(global_seed()) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
-    const uint64_t seed = options_.seed ? *options_.seed : mix(global_seed_, pass.place);
+    const uint64_t seed =
+        options_.seed ? *options_.seed : mix(global_seed_, pass.place, number(pass));
     const uint64_t epoch = options_.reshuffle_each_iteration ? pass.epoch : 0;
     const int64_t most = cardinality() < 0 ? INT64_MAX : cardinality();
-    return std::make_unique<ShuffleStream>(input().open(pass.branch(0)), input().is_ordered(), most,
+    return std::make_unique<ShuffleStream>(input().open(pass), input().is_ordered(), most,
                                            buffer_size_, seed, epoch);
+  }
+  void add_shuffles(Shuffles& found) const override {
+    Decorator::add_shuffles(found);
+    if (!options_.seed && std::find(found.begin(), found.end(), identity_) == found.end())
+      found.push_back(identity_);
   }
 
  private:
+  // Which of the shuffles without seeds this is. It follows from what the pipeline is made of, not
+  // from when that was made, so that another process counts alike.
+  uint64_t number(const Pass& pass) const {
+    Shuffles own;
+    if (!pass.shuffles) add_shuffles(own);
+    const Shuffles& all = pass.shuffles ? *pass.shuffles : own;
+    return static_cast<uint64_t>(std::find(all.begin(), all.end(), identity_) - all.begin());
+  }
+
   int64_t buffer_size_;
   ShuffleOptions options_;
   uint64_t global_seed_;
+  uint64_t identity_ = next_identity();  // of this and its copies, in this process
 };
 
 }  // namespace

@@ -19,14 +19,21 @@
 // Dataset method that makes it. Only the sources of core/data include this header.
 namespace cohort::data {
 
+// The shuffles without seeds of a pipeline, each once, those below first. Copies of a shuffle are
+// one.
+using Shuffles = std::vector<uint64_t>;
+
 // Which pass over the data a stream makes; all that its random numbers depend on, apart from seeds.
 struct Pass {
   uint64_t epoch = 0;
-  // Differs between the places of a pipeline, so that two shuffles without seeds shuffle
-  // differently.
+  // Differs between the datasets that an interleave() opens, so that each is shuffled differently.
   uint64_t place = 0;
+  // By which a source of several inputs tells their shuffles without seeds apart. Null where there
+  // is none above: then those below each shuffle are all that it has to differ from.
+  std::shared_ptr<const Shuffles> shuffles = nullptr;
 
-  Pass branch(uint64_t index) const { return {epoch, mix(place, index)}; }
+  // Of dataset `index` that an interleave() opens: a pipeline of its own.
+  Pass inner(uint64_t index) const { return {.epoch = epoch, .place = mix(place, index)}; }
 };
 
 // An element that need not exist yet: it may be named by its row in a table, so that reordering
@@ -99,6 +106,11 @@ class Source {
     return std::ranges::all_of(all, [](const SourcePtr& input) { return input->is_ordered(); });
   }
 
+  // Adds the shuffles without seeds that are here and below, unless they are there already.
+  virtual void add_shuffles(Shuffles& found) const {
+    for (const SourcePtr& input : inputs()) input->add_shuffles(found);
+  }
+
   // Whose rows these are, where a DistributedSampler has shared out those of the whole dataset
   // among several ranks.
   virtual std::optional<SamplerRank> sampler_rank() const {
@@ -130,6 +142,15 @@ class Source {
 
  protected:
   Source(const Source&) {}  // a copy counts its own passes
+
+  // With what a source of several inputs opens each of them.
+  Pass of_inputs(Pass pass) const {
+    if (pass.shuffles) return pass;
+    Shuffles found;
+    add_shuffles(found);
+    pass.shuffles = std::make_shared<const Shuffles>(std::move(found));
+    return pass;
+  }
 
  private:
   mutable std::atomic<uint64_t> passes_{0};

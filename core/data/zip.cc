@@ -46,7 +46,8 @@ class ZipSource : public Source {
  public:
   ZipSource(SourcePtr a, SourcePtr b) : a_(std::move(a)), b_(std::move(b)) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
-    return std::make_unique<ZipStream>(a_->open(pass.branch(0)), b_->open(pass.branch(1)));
+    const Pass each = of_inputs(pass);
+    return std::make_unique<ZipStream>(a_->open(each), b_->open(each));
   }
   int64_t cardinality() const override {
     const int64_t a = a_->cardinality(), b = b_->cardinality();

@@ -124,12 +124,53 @@ TEST(Shuffle, TakesItsSeedFromTheGlobalOne) {
   EXPECT_EQ(values(range(50).shuffle(50)), with_0);
 }
 
-TEST(Shuffle, WithoutASeedDiffersFromOthersInThePipeline) {
-  const Dataset a = range(50).shuffle(50);
-  const Dataset b = a.map([](const Element& e) { return Element{{"other", e["value"]}}; });
+Dataset renamed(const Dataset& dataset, const std::string& name = "other") {
+  return dataset.map([name](const Element& e) { return Element{{name, e["value"]}}; });
+}
+
+// In how many elements of a pass both tensors are the same.
+int64_t pairs(const Dataset& dataset, const std::string& a = "value",
+              const std::string& b = "other") {
   int64_t together = 0;
-  for (auto& element : zip(a, b)) together += element["value"].item() == element["other"].item();
-  EXPECT_LT(together, 10);
+  for (auto& element : dataset) together += element[a].item() == element[b].item();
+  return together;
+}
+
+TEST(Shuffle, WithoutASeedDiffersFromOthersInThePipeline) {
+  const auto shuffled = [] { return range(50).shuffle(50); };
+  EXPECT_LT(pairs(zip(shuffled(), renamed(shuffled()))), 10);
+  const Dataset three =
+      zip(zip(shuffled(), renamed(shuffled())), renamed(shuffled().prefetch(1), "third"));
+  EXPECT_LT(pairs(three), 10);
+  EXPECT_LT(pairs(three, "value", "third"), 10);
+  EXPECT_LT(pairs(three, "other", "third"), 10);
+  // The second has the numbers of what the first has drawn: it would draw these in turn.
+  const Values once = values(shuffled()), twice = values(shuffled().shuffle(50));
+  Values again;
+  for (const int64_t value : once) again.push_back(once[static_cast<size_t>(value)]);
+  EXPECT_NE(twice, again);
+}
+
+TEST(Shuffle, OfADatasetIsOneWhateverIsAboveIt) {
+  const Dataset shuffled = range(100).shuffle(100, {.reshuffle_each_iteration = false});
+  Values all = values(shuffled.take(20));
+  for (const int64_t value : values(shuffled.skip(20).shuffle(80).batch(8).prefetch(1), 7))
+    all.push_back(value);
+  EXPECT_EQ(sorted(all), count_up(0, 100));
+  EXPECT_EQ(pairs(zip(shuffled, renamed(shuffled))), 100);
+  EXPECT_EQ(pairs(zip(zip(shuffled, renamed(range(100).shuffle(100), "third")),
+                      renamed(shuffled).prefetch(2))),
+            100);
+  // In another process, too: what is made in the same way has the same order.
+  EXPECT_EQ(values(range(100).shuffle(100)), values(shuffled));
+}
+
+TEST(Shuffle, BelowACacheIsOneWhicheverPassFillsIt) {
+  const Dataset cached = range(50).shuffle(50).cache();
+  const Dataset dataset =
+      zip(renamed(range(50).shuffle(50), "third"), zip(cached, renamed(cached)));
+  for (int pass = 0; pass < 2; ++pass) EXPECT_EQ(pairs(dataset), 50) << "pass " << pass;
+  EXPECT_EQ(values(cached), values(range(50).shuffle(50)));
 }
 
 TEST(Shuffle, WithTheSameSeedKeepsPairsTogether) {
