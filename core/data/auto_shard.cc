@@ -49,7 +49,7 @@ bool is_above_elements(const Source& source, bool may_enter_batch) {
 SourcePtr share_elements(const SourcePtr& source, int64_t num, int64_t index,
                          bool may_enter_batch) {
   if (!is_above_elements(*source, may_enter_batch))
-    return Dataset(source).shard(num, index).source();
+    return Dataset(read_alike(source)).shard(num, index).source();
   const bool may_enter_next = may_enter_batch && !is_batch(*source);
   return source->with_inputs({share_elements(source->inputs()[0], num, index, may_enter_next)});
 }
@@ -126,7 +126,9 @@ Dataset auto_shard(const Dataset& dataset, AutoShardPolicy policy, int64_t num, 
   if (num == 1) return dataset;
   require_own_rank(*dataset.source(), policy, num, index);
   policy = resolve_policy(*dataset.source(), policy);
-  return Dataset(shard_source(dataset.source(), policy, num, index, /*may_enter_batch=*/true));
+  const SourcePtr share =
+      shard_source(dataset.source(), policy, num, index, /*may_enter_batch=*/true);
+  return Dataset(read_by_one(share, index));
 }
 
 std::string describe_sharding(const Dataset& dataset, AutoShardPolicy policy, int64_t num) {

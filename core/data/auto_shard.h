@@ -9,17 +9,19 @@
 namespace cohort::data {
 
 // The part of `dataset` that pipeline `index` of `num` reads. The parts are disjoint, and together
-// they are the whole. Of one pipeline, or with kOff, it is the dataset itself.
+// they are the whole; with kOff each is the whole. Of one pipeline, it is the dataset itself.
 // By file, every from_files() of the dataset reads files index, index + num, ...; pipelines beyond
 // the number of files get nothing. kNotFound when there is none.
 // By element, it has elements index, index + num, ... They are chosen as far below shuffles,
 // batches, repeats and maps as it makes no difference which elements there are, so that a pipeline
 // makes only its own; each pipeline shuffles and batches these. But they are chosen after a filter,
 // take, skip or interleave.
+// Shuffles without seeds draw another order on each pipeline, but the same one where elements are
+// chosen after them. One with a seed puts equally long shares in the same order.
 // kAuto goes by file where the files are below nothing but transformations that are blind to the
 // rest of the dataset: not below take, skip, shard and zip. Where a DistributedSampler has shared
-// out the rows already, it is the dataset itself, whose rank and num_replicas have to be `index`
-// and `num` then (kInvalidArgument). kInvalidArgument unless 0 <= index < num.
+// out the rows already, nothing is divided, and its rank and num_replicas have to be `index` and
+// `num` (kInvalidArgument). kInvalidArgument unless 0 <= index < num.
 Dataset auto_shard(const Dataset& dataset, AutoShardPolicy policy, int64_t num, int64_t index);
 
 // Who reads what of `dataset` under auto_shard(), for people to read. kInvalidArgument without a

@@ -72,9 +72,10 @@ class CacheSource : public Decorator<CacheSource> {
   using Decorator::Decorator;
   // Of another input, another pass is kept.
   CacheSource(const CacheSource& other) : Decorator(other) {}
-  std::unique_ptr<Stream> open(const Pass&) const override {
-    // Always the same pass: which one fills the cache must not matter.
-    return std::make_unique<CacheStream>(input().open({}), input().is_ordered(), cache_);
+  std::unique_ptr<Stream> open(const Pass& pass) const override {
+    // Always the same pass of a pipeline: which one fills the cache must not matter.
+    return std::make_unique<CacheStream>(input().open({.pipeline = pass.pipeline}),
+                                         input().is_ordered(), cache_);
   }
 
  private:

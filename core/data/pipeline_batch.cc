@@ -96,7 +96,8 @@ SourcePtr share_batch(const SourcePtr& whole, const BatchSource& batch, AutoShar
                       const Pipeline& pipeline) {
   const SourcePtr elements = batch.inputs()[0];
   const auto share = [&](int index) {
-    return shard_source(elements, policy, pipeline.count, index, /*may_enter_batch=*/false);
+    return read_by_one(
+        shard_source(elements, policy, pipeline.count, index, /*may_enter_batch=*/false), index);
   };
   std::vector<int64_t> counts;
   for (int index = 0; index < pipeline.count; ++index)
@@ -122,7 +123,7 @@ SourcePtr share_batches(const SourcePtr& source, AutoShardPolicy policy, const P
 // Each pipeline reads all batches and keeps its rows: the only way where a function makes them, or
 // where the order of rows matters.
 Dataset share_rows(const Dataset& dataset, const Pipeline& pipeline) {
-  return dataset.map([pipeline](const Element& batch) {
+  return Dataset(read_alike(dataset.source())).map([pipeline](const Element& batch) {
     const auto parts = rebatch_sizes(batch.rows(), 1, pipeline.count * pipeline.replicas, 0);
     const auto first = parts.begin() + pipeline.index * pipeline.replicas;
     const int64_t begin = std::accumulate(parts.begin(), first, int64_t{0});
@@ -186,8 +187,9 @@ std::string_view division(const Source& source, const InputOptions& options) {
 SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
                            const Pipeline& pipeline) {
   const AutoShardPolicy policy = options.auto_shard;
-  const bool is_whole = options.keep_order || policy == AutoShardPolicy::kOff;
-  if (pipeline.count == 1 || (pipeline.independent && is_whole)) return dataset.source();
+  if (pipeline.count == 1 || (pipeline.independent && options.keep_order)) return dataset.source();
+  if (pipeline.independent && policy == AutoShardPolicy::kOff)
+    return read_by_one(dataset.source(), pipeline.index);
   require_sampler_of(dataset, options, pipeline);
   if (options.keep_order) return share_rows(dataset, pipeline).source();
   if (dataset.batch_size())

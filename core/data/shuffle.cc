@@ -64,8 +64,8 @@ class ShuffleStream : public Stream {
     if (has_order && position.numbers[4] != order_)
       fail(Code::kFailedPrecondition, "this position was saved with another seed of shuffle(",
            buffer_size_,
-           "), or with other shuffles before it: in another order, elements would be left out and "
-           "repeated");
+           "), with other shuffles before it or on another input pipeline: in another order, "
+           "elements would be left out and repeated");
     read_ = position.number(2, most_);
     drawn_ = position.number(1, read_);
     std::vector<int64_t> numbers = replay_draws(position);
@@ -154,8 +154,7 @@ class ShuffleSource : public Decorator<ShuffleSource> {
         options_(options),
         global_seed_(global_seed()) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
-    const uint64_t seed =
-        options_.seed ? *options_.seed : mix(global_seed_, pass.place, number(pass));
+    const uint64_t seed = options_.seed ? *options_.seed : own_seed(pass);
     const uint64_t epoch = options_.reshuffle_each_iteration ? pass.epoch : 0;
     const int64_t most = cardinality() < 0 ? INT64_MAX : cardinality();
     return std::make_unique<ShuffleStream>(input().open(pass), input().is_ordered(), most,
@@ -168,6 +167,11 @@ class ShuffleSource : public Decorator<ShuffleSource> {
   }
 
  private:
+  uint64_t own_seed(const Pass& pass) const {
+    const uint64_t seed = mix(global_seed_, pass.place, number(pass));
+    return pass.pipeline == 0 ? seed : mix(seed, pass.pipeline);
+  }
+
   // Which of the shuffles without seeds this is. It follows from what the pipeline is made of, not
   // from when that was made, so that another process counts alike.
   uint64_t number(const Pass& pass) const {

@@ -28,12 +28,16 @@ struct Pass {
   uint64_t epoch = 0;
   // Differs between the datasets that an interleave() opens, so that each is shuffled differently.
   uint64_t place = 0;
+  // The number of the input pipeline that reads by itself; 0 where all of them read the same.
+  uint64_t pipeline = 0;
   // By which a source of several inputs tells their shuffles without seeds apart. Null where there
   // is none above: then those below each shuffle are all that it has to differ from.
   std::shared_ptr<const Shuffles> shuffles = nullptr;
 
   // Of dataset `index` that an interleave() opens: a pipeline of its own.
-  Pass inner(uint64_t index) const { return {.epoch = epoch, .place = mix(place, index)}; }
+  Pass inner(uint64_t index) const {
+    return {.epoch = epoch, .place = mix(place, index), .pipeline = pipeline};
+  }
 };
 
 // An element that need not exist yet: it may be named by its row in a table, so that reordering

@@ -12,7 +12,7 @@ enum class AutoShardPolicy {
           // DistributedSampler has given each pipeline its rows
   kFile,  // pipeline i of n reads files i, i + n, ...; kNotFound for a dataset that reads none
   kData,  // pipeline i of n keeps elements i, i + n, ...
-  kOff    // every pipeline reads everything
+  kOff    // every pipeline reads everything, in an order of its own where a shuffle has no seed
 };
 
 // Options of Strategy::distribute_dataset.

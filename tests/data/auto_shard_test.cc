@@ -147,6 +147,8 @@ std::vector<Case> cases() {
        count_up(1, 51)},
       {"filter", range(30).filter(even).shuffle(5), evens},
       {"take", range(100).shuffle(100, {.seed = 4}).take(100).batch(3), count_up(0, 100)},
+      {"shuffle below take", range(100).shuffle(100).take(100).shuffle(9), count_up(0, 100)},
+      {"cached below take", range(40).shuffle(9).cache().take(40).shuffle(9), count_up(0, 40)},
       {"skip", range(40).skip(7).cache().prefetch(2), count_up(7, 40)},
       {"interleave", range(7).interleave([](const Element& e) {
          return three_from(std::to_string(3 * value_of(e)));
@@ -170,6 +172,21 @@ TEST(AutoShard, MakesDisjointPartsOfTheWhole) {
       EXPECT_EQ(sorted(all), sorted(c.whole));
     }
   }
+}
+
+// Else the rows 2k and 2k + 1 would be in one global batch of two workers, in every epoch.
+TEST(AutoShard, ShufflesEachShareInAnotherOrder) {
+  const auto neighbours = [](const Dataset& dataset, Policy policy, int64_t apart) {
+    const Values a = shard_of(dataset, policy, 2, 0), b = shard_of(dataset, policy, 2, 1);
+    int64_t count = 0;
+    for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) count += a[i] + apart == b[i];
+    return count;
+  };
+  EXPECT_LT(neighbours(range(64).shuffle(64).batch(8), Policy::kAuto, 1), 16);
+  EXPECT_LT(neighbours(range(64).shuffle(64).cache(), Policy::kAuto, 1), 16);
+  EXPECT_LT(neighbours(range(32).shuffle(32), Policy::kOff, 0), 16);
+  EXPECT_LT(neighbours(ten_files().shuffle(30), Policy::kFile, 10), 8);
+  EXPECT_EQ(neighbours(range(64).shuffle(64, {.seed = 3}), Policy::kAuto, 1), 32);
 }
 
 TEST(AutoShard, BalancesElements) {

@@ -257,6 +257,18 @@ TEST(SeveralPipelines, CountThePassesOfTheDatasetHoweverOftenItIsDistributed) {
   EXPECT_EQ(once.iterate().epoch(), 6u);
 }
 
+TEST(SeveralPipelines, ShuffleTwoInputsOfOneShuffleAlike) {
+  const Dataset shuffled = range(24).shuffle(24);
+  const auto renamed = [](const Element& e) { return Element{{"other", e["value"]}}; };
+  const Dataset dataset = zip(shuffled.batch(4), shuffled.map(renamed).batch(4));
+  Worker worker(1, 2, 1);
+  for (auto& batch : worker.distribute_dataset(dataset)) {
+    const auto values = batch[0]["value"].values<int64_t>();
+    const auto others = batch[0]["other"].values<int64_t>();
+    EXPECT_TRUE(std::equal(values.begin(), values.end(), others.begin(), others.end()));
+  }
+}
+
 TEST(SeveralPipelines, RotateTheirSizes) {
   EXPECT_EQ(on_workers(range(10).batch(5), 2, 1),
             (std::vector<Steps>{{{{0, 2, 4}}, {{6, 8}}}, {{{1, 3}}, {{5, 7, 9}}}}));
