@@ -73,9 +73,10 @@ class CacheSource : public Decorator<CacheSource> {
   // Of another input, another pass is kept.
   CacheSource(const CacheSource& other) : Decorator(other) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
-    // Always the same pass of a pipeline: which one fills the cache must not matter.
-    return std::make_unique<CacheStream>(input().open({.pipeline = pass.pipeline}),
-                                         input().is_ordered(), cache_);
+    // Always the same pass of a pipeline: which one fills the cache must not matter,
+    // also to who needs the order of the elements.
+    return std::make_unique<CacheStream>(
+        input().open({.pipeline = pass.pipeline, .in_order = true}), input().is_ordered(), cache_);
   }
 
  private:

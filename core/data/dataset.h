@@ -47,7 +47,11 @@ struct BatchOptions {
 struct MapOptions {
   // Threads that call the function; with 1, the thread that calls next() does.
   int num_parallel = 1;
-  bool deterministic = true;  // yield in the order of the input, not in that of completion
+  // Yield in the order of the input, not in that of completion. False is passed over where elements
+  // are chosen or kept by their numbers: below shard(), what divides elements over input pipelines,
+  // InputOptions::keep_order and cache(), and in what an interleave() opens below a shuffle() or
+  // another interleave().
+  bool deterministic = true;
 };
 
 struct InterleaveOptions {

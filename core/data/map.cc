@@ -34,8 +34,11 @@ class MapSource : public Decorator<MapSource> {
   MapSource(SourcePtr input, MapFunction function, const MapOptions& options)
       : Decorator(std::move(input)), function_(std::move(function)), options_(options) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
-    if (options_.num_parallel > 1)
-      return parallel_map_stream(input().open(pass), function_, options_);
+    if (options_.num_parallel > 1) {
+      MapOptions options = options_;
+      options.deterministic |= pass.in_order;
+      return parallel_map_stream(input().open(pass), function_, options);
+    }
     return std::make_unique<MapStream>(input().open(pass), function_);
   }
   bool may_yield_batches() const override { return true; }

@@ -187,7 +187,9 @@ std::string_view division(const Source& source, const InputOptions& options) {
 SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
                            const Pipeline& pipeline) {
   const AutoShardPolicy policy = options.auto_shard;
-  if (pipeline.count == 1 || (pipeline.independent && options.keep_order)) return dataset.source();
+  if (options.keep_order && (pipeline.count == 1 || pipeline.independent))
+    return read_alike(dataset.source());
+  if (pipeline.count == 1) return dataset.source();
   if (pipeline.independent && policy == AutoShardPolicy::kOff)
     return read_by_one(dataset.source(), pipeline.index);
   require_sampler_of(dataset, options, pipeline);

@@ -12,8 +12,8 @@ namespace cohort::data {
 // What `pipeline` reads of a dataset of global batches: for each step the rows of its replicas, in
 // one batch. Unless the order is to be kept, the elements below batch(n) are divided, then batched
 // by a StepSchedule; where that knows the number of steps, it comes about with batches of 0 rows if
-// need be. Of one pipeline, the dataset itself. Of independent ones, the batches are those of one;
-// where a function makes them, each is divided nevertheless.
+// need be. Of one pipeline, all that the dataset has. Of independent ones, the batches are those of
+// one; where a function makes them, each is divided nevertheless.
 SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
                            const Pipeline& pipeline);
 

@@ -37,12 +37,16 @@ class ShardSource : public Decorator<ShardSource> {
   ShardSource(SourcePtr input, int64_t num, int64_t index)
       : Decorator(std::move(input)), num_(num), index_(index) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
-    return std::make_unique<ShardStream>(input().open(pass), num_, index_);
+    // In another order, the shards would not be disjoint.
+    Pass below = pass;
+    below.in_order = true;
+    return std::make_unique<ShardStream>(input().open(below), num_, index_);
   }
   int64_t cardinality() const override {
     const int64_t there = input().cardinality();
     return there < 0 ? there : there / num_ + (index_ < there % num_ ? 1 : 0);
   }
+  bool is_ordered() const override { return true; }
   ShardBelow shard_below() const override { return ShardBelow::kNothing; }
 
  private:

@@ -30,13 +30,15 @@ struct Pass {
   uint64_t place = 0;
   // The number of the input pipeline that reads by itself; 0 where all of them read the same.
   uint64_t pipeline = 0;
+  // Whether elements have to come in the same order each time, whatever map() was told.
+  bool in_order = false;
   // By which a source of several inputs tells their shuffles without seeds apart. Null where there
   // is none above: then those below each shuffle are all that it has to differ from.
   std::shared_ptr<const Shuffles> shuffles = nullptr;
 
   // Of dataset `index` that an interleave() opens: a pipeline of its own.
   Pass inner(uint64_t index) const {
-    return {.epoch = epoch, .place = mix(place, index), .pipeline = pipeline};
+    return {.epoch = epoch, .place = mix(place, index), .pipeline = pipeline, .in_order = in_order};
   }
 };
 
@@ -104,7 +106,8 @@ class Source {
   // made them.
   virtual bool may_yield_batches() const { return false; }
 
-  // Whether each pass of an epoch yields the same elements in the same order.
+  // Whether each pass of an epoch yields the same elements in the same order, as far as can be
+  // seen: of datasets that functions make, only Pass::in_order makes sure.
   virtual bool is_ordered() const {
     const std::vector<SourcePtr> all = inputs();
     return std::ranges::all_of(all, [](const SourcePtr& input) { return input->is_ordered(); });

@@ -174,6 +174,20 @@ TEST(AutoShard, MakesDisjointPartsOfTheWhole) {
   }
 }
 
+// In the order of completion, which is another on each pipeline, elements would be lost.
+TEST(AutoShard, ChoosesElementsInTheirOrderWhateverMapMayDo) {
+  const auto all = [](const Element&) { return true; };
+  for (const int64_t index : {0, 1}) {
+    SCOPED_TRACE(index);
+    const Values own = values(range(20).shard(2, index));
+    EXPECT_EQ(values(in_order_of_completion(20).shard(2, index)), own);
+    EXPECT_EQ(shard_of(in_order_of_completion(20).filter(all).batch(4), Policy::kAuto, 2, index),
+              own);
+    const auto inner = [](const Element&) { return in_order_of_completion(20); };
+    EXPECT_EQ(shard_of(range(1).interleave(inner).prefetch(1), Policy::kAuto, 2, index), own);
+  }
+}
+
 // Else the rows 2k and 2k + 1 would be in one global batch of two workers, in every epoch.
 TEST(AutoShard, ShufflesEachShareInAnotherOrder) {
   const auto neighbours = [](const Dataset& dataset, Policy policy, int64_t apart) {

@@ -257,6 +257,21 @@ TEST(SeveralPipelines, CountThePassesOfTheDatasetHoweverOftenItIsDistributed) {
   EXPECT_EQ(once.iterate().epoch(), 6u);
 }
 
+TEST(DistributeDataset, KeepsTheOrderOfItsElementsWhateverMapMayDo) {
+  for (const int workers : {1, 2}) {
+    Values all;
+    std::vector<Steps> each;
+    for (int w = 0; w < workers; ++w) {
+      Worker worker(1, workers, w);
+      each.push_back(steps(
+          worker.distribute_dataset(in_order_of_completion(12).batch(4), {.keep_order = true})));
+    }
+    for (size_t s = 0; s < each[0].size(); ++s)
+      for (const Steps& mine : each) all.insert(all.end(), mine[s][0].begin(), mine[s][0].end());
+    EXPECT_EQ(all, count_up(0, 12)) << workers << " workers";
+  }
+}
+
 TEST(SeveralPipelines, ShuffleTwoInputsOfOneShuffleAlike) {
   const Dataset shuffled = range(24).shuffle(24);
   const auto renamed = [](const Element& e) { return Element{{"other", e["value"]}}; };

@@ -204,6 +204,22 @@ TEST(RestartOfUnorderedMap, IsRefusedBelowWhatReadsElementsAgain) {
   EXPECT_NO_THROW(range(9).map(tripled, {.deterministic = false}).shuffle(3).iterate().save());
 }
 
+// Of what a function makes that cannot be seen before, so it is not done there.
+TEST(RestartOfUnorderedMap, IsOfAnOrderedOneInDatasetsThatFunctionsMake) {
+  const auto open = [](const Element&) { return in_order_of_completion(9); };
+  const auto read = [](const std::string& path) { return in_order_of_completion(std::stoi(path)); };
+  for (const Dataset& dataset : {range(1).interleave(open), from_files({"9"}, read)}) {
+    EXPECT_EQ(values(dataset.shuffle(1)), count_up(0, 9));
+    EXPECT_EQ(values(dataset.interleave([](const Element& e) {
+                return from_tensor_slices({{"value", Tensor::from<int64_t>({value_of(e)}, {1})}});
+              })),
+              count_up(0, 9));
+    Iterator iterator = dataset.shuffle(3).iterate();
+    iterator.next();
+    EXPECT_NO_THROW(iterator.save());
+  }
+}
+
 TEST(RestartOfShuffle, MakesOnlyTheElementsThatAreStillToCome) {
   int calls = 0;
   const Dataset dataset = range(1000).map([&](const Element& e) { return ++calls, e; }).shuffle(10);

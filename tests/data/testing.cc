@@ -1,7 +1,9 @@
 #include "tests/data/testing.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <numeric>
 #include <zlib.h>
 
@@ -28,6 +30,18 @@ std::vector<int64_t> count_up(int64_t begin, int64_t end) {
   std::vector<int64_t> values(end - begin);
   std::iota(values.begin(), values.end(), begin);
   return values;
+}
+
+Dataset in_order_of_completion(int64_t count) {
+  const auto others = std::make_shared<Level>();
+  const auto first_is_slow = [others, count](const Element& e) {
+    if (e["value"].item() > 0)
+      others->raise();
+    else
+      EXPECT_TRUE(others->reaches(static_cast<int>(std::min<int64_t>(count - 1, 3))));
+    return e;
+  };
+  return range(count).map(first_is_slow, {.num_parallel = 2, .deterministic = false});
 }
 
 Error error_of(const std::function<void()>& action) {

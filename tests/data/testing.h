@@ -49,6 +49,10 @@ class Level {
   int level_ = 0;
 };
 
+// range(count), by a map() of two threads that may yield in the order of completion, in which 0
+// comes after some others.
+Dataset in_order_of_completion(int64_t count);
+
 // An empty folder that goes with the test.
 class TempDir {
  public:

@@ -184,6 +184,10 @@ TEST(Cache, FreezesTheOrderAboveItWhicheverPassFillsIt) {
   EXPECT_NE(values(dataset.shuffle(50), 3), values(dataset.shuffle(50), 4));
 }
 
+TEST(Cache, HoldsElementsInTheirOrderWhateverMapMayDo) {
+  EXPECT_EQ(values(in_order_of_completion(9).cache()), count_up(0, 9));
+}
+
 TEST(Cache, RefusesAnEndlessDataset) {
   expect_error([] { range(5).repeat().cache(); }, Code::kInvalidArgument, {"cache()", "endless"});
 }
