@@ -167,6 +167,14 @@ void add_batches(const Source& source, std::string& text) {
   for (const SourcePtr& input : source.inputs()) add_batches(*input, text);
 }
 
+// All that the pipelines choose from, each by itself: in another list they would leave files out.
+void add_files(const Source& source, std::string& text) {
+  if (const std::vector<std::string>* files = source.files())
+    text += str(", ", files->size(),
+                " files (checksum of their names, in order: ", source.files_checksum(), ")");
+  for (const SourcePtr& input : source.inputs()) add_files(*input, text);
+}
+
 std::string_view division(const Source& source, const InputOptions& options) {
   if (options.keep_order) return "in their order";
   switch (options.auto_shard) {
@@ -208,6 +216,8 @@ SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
 std::string describe_batches(const Dataset& dataset, const InputOptions& options) {
   std::string text = counted(dataset.cardinality(), "batches");
   add_batches(*dataset.source(), text);
+  if (options.keep_order || options.auto_shard != AutoShardPolicy::kOff)
+    add_files(*dataset.source(), text);
   return str(text, ", divided ", division(*dataset.source(), options));
 }
 

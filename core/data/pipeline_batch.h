@@ -18,7 +18,8 @@ SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
                            const Pipeline& pipeline);
 
 // What the pipelines of a dataset have to have alike for that: "13 batches, batch(16) of 203
-// elements, divided by element". Differences that only reading would show are not in it.
+// elements, divided by element". Differences that only reading would show are not in it, nor which
+// files there are where each reads its own (AutoShardPolicy::kOff).
 std::string describe_batches(const Dataset& dataset, const InputOptions& options);
 
 }  // namespace cohort::data

@@ -136,6 +136,9 @@ class Source {
   // none, or holds all that it has read.
   virtual const std::vector<std::string>* files() const { return nullptr; }
   virtual SourcePtr with_files(std::vector<std::string> files) const;
+  // Of the names of the files, in order, below the folder that all had in common before any were
+  // shared out: hosts may have that under other names.
+  virtual uint32_t files_checksum() const { return 0; }
 
   // Numbers the passes that were begun without an epoch of their own: 0, 1, 2, ...
   uint64_t count_pass() const { return passes_++; }

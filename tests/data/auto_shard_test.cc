@@ -87,6 +87,36 @@ TEST(AutoShard, KeepsTheFilesOfAShardTakingTurns) {
   EXPECT_EQ(shard_of(files, Policy::kAuto, 2, 1), (Values{4, 5, 6}));
 }
 
+TEST(FromFiles, RefusesThePositionOfOtherFiles) {
+  using Names = std::vector<std::string>;
+  const auto share = [](const Names& files, int64_t num, int64_t index) {
+    const auto read = [](const std::string& path) {
+      return three_from(path.substr(path.rfind('/') + 1));
+    };
+    return auto_shard(from_files(files, read).batch(2), Policy::kFile, num, index);
+  };
+  const auto restored = [](const Dataset& saved, const Dataset& other) {
+    Iterator iterator = saved.iterate();
+    iterator.next();
+    Iterator continued = other.iterate();
+    continued.restore(iterator.save());
+    return remaining(continued);
+  };
+  const auto refused = [&](const Dataset& saved, const Dataset& other) {
+    expect_error([&] { restored(saved, other); }, Code::kFailedPrecondition, {"files"});
+  };
+  const Names files = {"in/10", "in/20", "in/30", "in/40"};
+  refused(share(files, 2, 0), share(files, 2, 1));
+  refused(share(files, 2, 0), share(files, 4, 0));
+  refused(share(files, 1, 0), share({"in/40", "in/30", "in/20", "in/10"}, 1, 0));
+  refused(share(files, 1, 0), share({"in/10", "in/20", "in/30"}, 1, 0));
+  refused(share({"a/10", "b/10"}, 2, 0), share({"a/10", "b/10"}, 2, 1));
+  const Values rest = {12, 30, 31, 32};
+  EXPECT_EQ(restored(share(files, 2, 0), share(files, 2, 0)), rest);
+  const Names elsewhere = {"/mnt/in/10", "/mnt/in/20", "/mnt/in/30", "/mnt/in/40"};
+  EXPECT_EQ(restored(share(files, 2, 0), share(elsewhere, 2, 0)), rest);
+}
+
 TEST(AutoShard, SharesOutElementsInTurn) {
   EXPECT_EQ(shard_of(range(4), Policy::kData, 2, 0), (Values{0, 2}));
   EXPECT_EQ(shard_of(range(4), Policy::kAuto, 2, 1), (Values{1, 3}));

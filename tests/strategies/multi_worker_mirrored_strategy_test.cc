@@ -1,5 +1,6 @@
 #include "strategies/multi_worker_mirrored_strategy.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 
 #include "core/base/temporary_folder.h"
 #include "core/data/distributed_dataset.h"
+#include "core/data/files.h"
 #include "core/ops/math_ops.h"
 #include "core/train/checkpoint.h"
 #include "strategies/cluster/literal_resolver.h"
@@ -216,6 +218,17 @@ TEST_F(MultiWorkerTest, CallsWithOtherArgumentsAreAnErrorOnAllAndNoWrongNumber) 
        },
        "of 2 batches, batch(8) of 14 elements, divided by file or element and worker:1 at the "
        "distribution of 2 batches, batch(8) of 15 elements"},
+      {[](Strategy& s, bool is_odd) {
+         const auto read = [](const std::string&) { return data::range(1); };
+         const auto in_order = [&](std::vector<std::string> names) {
+           if (is_odd) std::reverse(names.begin(), names.end());
+           return data::from_files(names, read).batch(2);
+         };
+         s.distribute_dataset(in_order({"a", "b"}), {.auto_shard = AutoShardPolicy::kOff});
+         s.distribute_dataset(in_order({"a", "b"}));
+       },
+       "worker:0 is at the distribution of uncounted batches, batch(2) of uncounted elements, 2 "
+       "files (checksum of their names, in order: "},
       {[](Strategy& s, bool is_odd) {
          s.distribute_dataset(data::range(7).batch(2), {.prefetch = is_odd ? -1 : 1});
        },
