@@ -79,15 +79,16 @@ class Iterator {
   std::optional<Element> next();
   uint64_t epoch() const;
 
-  // Where the iterator stands, as compact JSON: counts, never elements.
+  // Where the iterator stands, as compact JSON: counts, never elements, and a checksum.
   std::string save() const;
   // Continues, from then on, with exactly the elements (and the epoch) that followed a save() of
   // the same pipeline over the same data, in this process or another. User functions must depend on
   // their arguments alone. A shuffle reads its buffer anew, generator() and an unfilled cache()
   // replay what came before.
-  // kFailedPrecondition when another pipeline saved the position, or the same one with another seed
-  // or another part of the data, kDataLoss when the text is corrupt or the data has changed; the
-  // iterator is then as it was.
+  // kFailedPrecondition when another pipeline saved the position, or the same one with other
+  // arguments, another seed or another part of the data; functions, threads and, with one input
+  // pipeline, the size of batches may be others. kDataLoss when the text is corrupt or the data has
+  // changed. The iterator is then as it was.
   void restore(std::string_view position);
 
  private:

@@ -89,9 +89,9 @@ class SamplerStream : public Stream {
     return {"sampler", {static_cast<int64_t>(at_), static_cast<int64_t>(epoch_), order_}, {}};
   }
   void restore(const Position& position) override {
-    const bool has_order = position.expect_or_older("sampler", 3, 2, 0);
+    position.expect("sampler", 3, 0);
     begin(static_cast<uint64_t>(position.numbers[1]));
-    if (has_order && position.numbers[2] != order_)
+    if (position.numbers[2] != order_)
       fail(Code::kFailedPrecondition,
            "this position was saved with another DistributedSampler: in the list of this one, rows "
            "would be left out and repeated");

@@ -46,10 +46,13 @@ class InterleaveStream : public Stream {
     return std::nullopt;
   }
 
-  // Numbers: turn, taken, elements read, then place and number of each open input. Inputs: the
-  // outer one as it was before the oldest that is still open, then the open ones.
+  // Numbers: the options, turn, taken, elements read, then place and number of each open input.
+  // Inputs: the outer one as it was before the oldest that is still open, then the open ones.
   Position save() const override {
-    Position position{"interleave", {turn_, taken_, read_}, {}, is_ordered_};
+    Position position{"interleave",
+                      {options_.cycle_length, options_.block_length, turn_, taken_, read_},
+                      {},
+                      is_ordered_};
     const Open* first = oldest();
     position.inputs.push_back(first ? first->before : input_->save());
     for (const auto& [place, open] : cycle_) {
@@ -61,22 +64,29 @@ class InterleaveStream : public Stream {
 
   void restore(const Position& position) override {
     const size_t open = position.inputs.empty() ? 0 : position.inputs.size() - 1;
-    position.expect("interleave", 3 + 2 * open, 1 + open);
-    turn_ = position.number(0, options_.cycle_length - 1);
-    taken_ = position.number(1, options_.block_length - 1);
+    position.expect("interleave", 5 + 2 * open, 1 + open);
+    if (position.numbers[0] != options_.cycle_length ||
+        position.numbers[1] != options_.block_length)
+      fail(Code::kFailedPrecondition,
+           "this position was saved with an interleave() of cycle_length ", position.numbers[0],
+           " and block_length ", position.numbers[1], "; this pipeline has ", options_.cycle_length,
+           " and ", options_.block_length);
+    turn_ = position.number(2, options_.cycle_length - 1);
+    taken_ = position.number(3, options_.block_length - 1);
+    const int64_t read = position.number(4);
     // By number: the elements to open again, as indices of the open inputs in the position.
     std::map<int64_t, size_t> wanted;
-    for (size_t i = 0; i < open; ++i) wanted[position.number(4 + 2 * i, position.number(2))] = i;
+    for (size_t i = 0; i < open; ++i) wanted[position.number(6 + 2 * i, read)] = i;
     if (wanted.size() != open) position.fail_corrupt();
-    read_ = wanted.empty() ? position.number(2) : wanted.begin()->first;
+    read_ = wanted.empty() ? read : wanted.begin()->first;
     input_->restore(position.inputs[0]);
     for (const auto& [number, i] : wanted) {
       skip_to(number, position);
-      const int64_t place = position.number(3 + 2 * i, options_.cycle_length - 1);
+      const int64_t place = position.number(5 + 2 * i, options_.cycle_length - 1);
       if (cycle_.contains(place) || !open_at(place)) position.fail_corrupt();
       cycle_.at(place).stream->restore(position.inputs[1 + i]);
     }
-    skip_to(position.number(2), position);
+    skip_to(read, position);
   }
 
  private:

@@ -46,8 +46,8 @@ class PipelineBatchStream : public Stream {
     return {"pipeline_batch", {step_, read_, options_.batch}, {input_->save()}};
   }
   void restore(const Position& position) override {
-    const bool has_batch = position.expect_or_older("pipeline_batch", 3, 2, 1);
-    if (has_batch && position.number(2) != options_.batch)
+    position.expect("pipeline_batch", 3, 1);
+    if (position.number(2) != options_.batch)
       fail(Code::kFailedPrecondition, "this position was saved with batch(", position.number(2),
            "); this pipeline has batch(", options_.batch,
            "): the rows of its steps are counted otherwise");

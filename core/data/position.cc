@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/crc32c.h"
 #include "core/base/error.h"
 
 namespace cohort::data {
@@ -26,9 +27,12 @@ bool is_position(const Json& value) {
   return value.is_array() && value.size() >= 2 && value[0].is_string() && value[1].is_array();
 }
 
+[[noreturn]] void fail_no_position() {
+  fail(Code::kDataLoss, "this is not the saved position of a dataset iterator");
+}
+
 Position from_value(const Json& value, int depth) {
-  if (!is_position(value) || depth > kMaxDepth)
-    fail(Code::kDataLoss, "this is not the saved position of a dataset iterator");
+  if (!is_position(value) || depth > kMaxDepth) fail_no_position();
   Position position{.kind = value[0].get<std::string>()};
   for (const Json& number : value[1]) {
     if (!number.is_number_integer()) position.fail_corrupt();
@@ -49,11 +53,10 @@ void Position::expect(std::string_view wanted_kind, size_t wanted_numbers,
   if (numbers.size() != wanted_numbers || inputs.size() != wanted_inputs) fail_corrupt();
 }
 
-bool Position::expect_or_older(std::string_view wanted_kind, size_t wanted_numbers,
-                               size_t older_numbers, size_t wanted_inputs) const {
-  const bool is_older = numbers.size() == older_numbers;
-  expect(wanted_kind, is_older ? older_numbers : wanted_numbers, wanted_inputs);
-  return !is_older;
+void Position::expect_argument(size_t index, int64_t here) const {
+  if (numbers[index] != here)
+    fail(Code::kFailedPrecondition, "this position was saved with ", kind, "(", numbers[index],
+         "); this pipeline has ", kind, "(", here, ")");
 }
 
 int64_t Position::number(size_t index, int64_t most) const {
@@ -66,10 +69,23 @@ void Position::fail_corrupt() const {
        "\" is corrupt, or its dataset has changed");
 }
 
-std::string to_json(const Position& position) { return to_value(position).dump(); }
+std::string to_json(const Position& position) {
+  const Json value = to_value(position);
+  return Json::array({crc32c(value.dump()), value}).dump();
+}
 
 Position position_from_json(std::string_view text) {
-  return from_value(Json::parse(text, /*callback=*/nullptr, /*allow_exceptions=*/false), 0);
+  const Json value = Json::parse(text, /*callback=*/nullptr, /*allow_exceptions=*/false);
+  if (is_position(value) && from_value(value, 0).kind == "iterator")
+    fail(Code::kFailedPrecondition,
+         "this position was saved by an older version, without a checksum, and cannot be "
+         "continued");
+  if (!value.is_array() || value.size() != 2 || !value[0].is_number_unsigned()) fail_no_position();
+  Position position = from_value(value[1], 0);
+  if (crc32c(to_value(position).dump()) != value[0].get<uint64_t>())
+    fail(Code::kDataLoss,
+         "the saved position of a dataset iterator is damaged: its checksum does not fit");
+  return position;
 }
 
 }  // namespace cohort::data

@@ -43,10 +43,8 @@ class RepeatStream : public Stream {
   }
   void restore(const Position& position) override {
     const bool ended = position.inputs.empty();
-    const bool has_count = position.expect_or_older("repeat", 3, 2, ended ? 0 : 1);
-    if (has_count && position.numbers[2] != count_)
-      fail(Code::kFailedPrecondition, "this position was saved with repeat(", position.numbers[2],
-           "); this pipeline has repeat(", count_, "): its passes are numbered otherwise");
+    position.expect("repeat", 3, ended ? 0 : 1);
+    position.expect_argument(2, count_);
     repetition_ = position.number(0, count_ == kEndless ? INT64_MAX : count_);
     pass_is_empty_ = position.number(1, 1) != 0;
     open();

@@ -17,8 +17,8 @@ class ShardStream : public Stream {
   }
   Position save() const override { return {"shard", {to_skip_, num_, index_}, {input_->save()}}; }
   void restore(const Position& position) override {
-    const bool has_shard = position.expect_or_older("shard", 3, 1, 1);
-    if (has_shard && (position.number(1) != num_ || position.number(2) != index_))
+    position.expect("shard", 3, 1);
+    if (position.number(1) != num_ || position.number(2) != index_)
       fail(Code::kFailedPrecondition, "this position was saved with shard(", position.number(1),
            ", ", position.number(2), "); this pipeline has shard(", num_, ", ", index_,
            "): elements would be left out and repeated");

@@ -57,11 +57,9 @@ class ShuffleStream : public Stream {
   }
 
   void restore(const Position& position) override {
-    const bool has_order = position.expect_or_older("shuffle", 5, 4, 1);
-    if (position.number(0) != buffer_size_)
-      fail(Code::kFailedPrecondition, "this position was saved with shuffle(", position.number(0),
-           "); this pipeline has shuffle(", buffer_size_, ")");
-    if (has_order && position.numbers[4] != order_)
+    position.expect("shuffle", 5, 1);
+    position.expect_argument(0, buffer_size_);
+    if (position.numbers[4] != order_)
       fail(Code::kFailedPrecondition, "this position was saved with another seed of shuffle(",
            buffer_size_,
            "), with other shuffles before it or on another input pipeline: in another order, "

@@ -10,7 +10,7 @@ namespace {
 class SkipStream : public Stream {
  public:
   SkipStream(std::unique_ptr<Stream> input, int64_t count)
-      : input_(std::move(input)), to_skip_(count) {}
+      : input_(std::move(input)), count_(count), to_skip_(count) {}
 
   std::optional<Item> next() override {
     input_->skip(std::exchange(to_skip_, 0));
@@ -20,15 +20,17 @@ class SkipStream : public Stream {
     input_->skip(std::exchange(to_skip_, 0));
     return input_->skip(count);
   }
-  Position save() const override { return {"skip", {to_skip_}, {input_->save()}}; }
+  Position save() const override { return {"skip", {to_skip_, count_}, {input_->save()}}; }
   void restore(const Position& position) override {
-    position.expect("skip", 1, 1);
-    to_skip_ = position.number(0, to_skip_);
+    position.expect("skip", 2, 1);
+    position.expect_argument(1, count_);
+    to_skip_ = position.number(0, count_);
     input_->restore(position.inputs[0]);
   }
 
  private:
   std::unique_ptr<Stream> input_;
+  const int64_t count_;
   int64_t to_skip_;  // before the first element
 };
 

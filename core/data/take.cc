@@ -23,9 +23,10 @@ class TakeStream : public Stream {
     taken_ += skipped;
     return skipped;
   }
-  Position save() const override { return {"take", {taken_}, {input_->save()}}; }
+  Position save() const override { return {"take", {taken_, count_}, {input_->save()}}; }
   void restore(const Position& position) override {
-    position.expect("take", 1, 1);
+    position.expect("take", 2, 1);
+    position.expect_argument(1, count_);
     taken_ = position.number(0, count_);
     input_->restore(position.inputs[0]);
   }

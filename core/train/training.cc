@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kPositionKey = "training";  // in the metadata of a backup
-constexpr int kPositionVersion = 2;               // of a position in the middle of an epoch
+constexpr int kPositionVersion = 3;               // of a position in the middle of an epoch
 
 void check_at_least(int64_t least, std::string_view name, std::optional<int64_t> value) {
   if (value && *value < least)

@@ -580,18 +580,12 @@ TEST(DistributedIterator, RefusesThePositionOfAnotherSizeOfBatches) {
   };
   DistributedIterator six = iterate(6);
   six.next();
-  std::string position = six.save();
+  const std::string position = six.save();
   DistributedIterator same = iterate(6);
   same.restore(position);
-  const Steps expected = rest(six);
-  EXPECT_EQ(rest(same), expected);
+  EXPECT_EQ(rest(same), rest(six));
   expect_error([&] { iterate(4).restore(position); }, Code::kFailedPrecondition,
                {"saved with batch(6)", "has batch(4)"});
-  const size_t size = position.find(",6]");
-  ASSERT_NE(size, std::string::npos) << position;
-  DistributedIterator older = iterate(6);
-  older.restore(position.erase(size, 2));
-  EXPECT_EQ(rest(older), expected) << "those of older versions do not name the size";
 }
 
 TEST(DistributedIterator, RefusesWhatIsNoPositionOfIt) {
