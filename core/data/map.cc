@@ -20,7 +20,11 @@ class MapStream : public Stream {
   int64_t skip(int64_t count) override { return input_->skip(count); }
   Position save() const override { return {"map", {}, {input_->save()}}; }
   void restore(const Position& position) override {
-    position.expect("map", 0, 1);
+    position.expect("map", position.numbers.size(), 1);
+    if (!position.numbers.empty())
+      fail(Code::kFailedPrecondition,
+           "this position was saved by map({.num_parallel = n, .deterministic = false}) after "
+           "elements that had come out of turn; with num_parallel = 1 they would be repeated");
     input_->restore(position.inputs[0]);
   }
 

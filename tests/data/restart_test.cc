@@ -182,6 +182,28 @@ TEST(RestartOfUnorderedMap, NeitherLosesNorRepeatsElements) {
   for (int64_t i = 0; i < 50; ++i) EXPECT_EQ(seen[i], 3 * i);
 }
 
+// The others of such a map remember what has come out of turn.
+TEST(RestartOfUnorderedMap, NeedsThreads) {
+  const auto late = std::make_shared<Level>();
+  const auto make = [late](const MapOptions& options) {
+    return range(9).map(
+        [late](const Element& e) {
+          EXPECT_TRUE(value_of(e) > 0 || late->reaches(1));
+          return e;
+        },
+        options);
+  };
+  Iterator iterator = make({.num_parallel = 2, .deterministic = false}).iterate();
+  EXPECT_EQ(value_of(*iterator.next()), 1);
+  const std::string position = iterator.save();
+  late->raise();
+  Iterator ordered = make({.num_parallel = 2}).iterate();
+  ordered.restore(position);
+  EXPECT_EQ(remaining(ordered), (std::vector<int64_t>{0, 2, 3, 4, 5, 6, 7, 8}));
+  expect_error([&] { make({}).iterate().restore(position); }, Code::kFailedPrecondition,
+               {"deterministic = false", "num_parallel = 1"});
+}
+
 // What reads elements again takes them to have the numbers that they had.
 TEST(RestartOfUnorderedMap, IsRefusedBelowWhatReadsElementsAgain) {
   const Dataset unordered = range(50).map(tripled, {.num_parallel = 3, .deterministic = false});
