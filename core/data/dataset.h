@@ -132,8 +132,9 @@ using ElementIterator = PassIterator<Iterator, Element>;
 //   for (auto& batch : train) step(batch["image"], batch["label"]);
 //
 // A value type that is cheap to copy; immutable and thread-safe, if the user's functions are.
-// Nothing is read before an iterator asks for it. Every order is reproducible: it depends on seeds
-// and epoch alone. Arguments that make no sense (a batch of 0 rows) throw kInvalidArgument at once.
+// Nothing is read before an iterator asks for it. Every order is reproducible: it depends on seeds,
+// epoch and, of several input pipelines, on which of them reads (auto_shard.h). Arguments that make
+// no sense (a batch of 0 rows) throw kInvalidArgument at once.
 class Dataset {
  public:
   // kInvalidArgument for a null source.
