@@ -123,6 +123,10 @@ std::string described(std::string_view path, const std::string& type) {
   return path.empty() ? type : str(kLayer, path, "\" (", type, ")");
 }
 
+bool is_trainable(const LayerBase& layer, const Weight& weight) {
+  return layer.trainable() && weight.trainable();
+}
+
 Shape without_batch(const Shape& shape) { return shape.rank() > 0 ? shape.without_axis(0) : shape; }
 
 }  // namespace
@@ -206,7 +210,7 @@ void LayerBase::refuse_equal_names() const {
 // Whether it has weights that an optimizer may change.
 bool LayerBase::is_trained() const {
   if (trainable_ && std::any_of(weights_.begin(), weights_.end(),
-                                [](const auto& weight) { return weight->options().trainable; }))
+                                [](const auto& weight) { return weight->trainable(); }))
     return true;
   const std::vector<Layer> layers = sublayers();
   return std::any_of(layers.begin(), layers.end(),
@@ -313,8 +317,7 @@ std::vector<std::shared_ptr<Variable>> Layer::variables() const {
 std::vector<std::shared_ptr<Variable>> Layer::trainable_variables() const {
   std::vector<std::shared_ptr<Variable>> variables;
   each_weight([&](const LayerBase& layer, const Weight& w) {
-    if (w.variable() != nullptr && w.options().trainable && layer.trainable())
-      variables.push_back(w.variable());
+    if (w.variable() != nullptr && is_trainable(layer, w)) variables.push_back(w.variable());
   });
   return variables;
 }
@@ -340,7 +343,7 @@ LayerSummary Layer::summary() const {
   each_weight([&](const LayerBase& layer, const Weight& w) {
     const int64_t count = w.spec().shape.num_elements();
     summary.parameters += count;
-    if (w.options().trainable && layer.trainable()) summary.trainable_parameters += count;
+    if (is_trainable(layer, w)) summary.trainable_parameters += count;
   });
   return summary;
 }

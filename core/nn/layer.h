@@ -54,6 +54,8 @@ class Weight {
   const TensorSpec& spec() const { return spec_; }
   const WeightOptions& options() const { return options_; }
   const std::shared_ptr<Variable>& variable() const { return variable_; }  // null until created
+  // What its variable says, and before there is one the options.
+  bool trainable() const { return variable_ ? variable_->trainable() : options_.trainable; }
   // Makes the variable, unless it is there.
   void create();
 
@@ -158,11 +160,11 @@ class Layer {
 
   // All variables created so far, of this layer first and then of its sublayers, each once.
   std::vector<std::shared_ptr<Variable>> variables() const;
-  // Those an optimizer may change: made trainable, and in a layer that is not frozen.
+  // Those an optimizer may change: Variable::trainable, and in a layer that is not frozen.
   std::vector<std::shared_ptr<Variable>> trainable_variables() const;
-  // Freezes or thaws this layer and all below it. Functions traced before keep what they were
-  // traced with. A frozen batch normalisation uses its moving statistics even in training, as in
-  // Keras.
+  // Freezes or thaws this layer and all below it; a variable that is frozen by itself stays so.
+  // Functions traced before keep what they were traced with. A frozen batch normalisation uses its
+  // moving statistics even in training, as in Keras.
   void set_trainable(bool trainable) const;
   bool trainable() const { return base_->trainable(); }
   // While tracing: the sum of all penalties of the weights' regularizers, or none. Where every

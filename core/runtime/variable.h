@@ -60,6 +60,7 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
  public:
   const std::string& name() const override { return name_; }
   const TensorSpec& spec() const override { return spec_; }
+  // Whether it is one of its layer's trainable variables. An optimizer changes what it is given.
   bool trainable() const { return trainable_; }
   void set_trainable(bool trainable) { trainable_ = trainable; }
   Synchronization synchronization() const { return synchronization_; }

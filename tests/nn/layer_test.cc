@@ -82,6 +82,19 @@ TEST(LayerTest, LeavesFrozenAndStatisticalWeightsOutOfTraining) {
   EXPECT_EQ(network.variables().size(), 10u);
 }
 
+TEST(LayerTest, LeavesAFrozenVariableOutOfTraining) {
+  const Layer dense = Dense(2, {.name = "dense"});
+  dense.build({{DType::kFloat32, {1, 3}}});
+  dense.variables()[0]->set_trainable(false);
+  EXPECT_THAT(names(dense.trainable_variables()), ElementsAre("dense/bias"));
+  EXPECT_EQ(dense.summary().trainable_parameters, 2);
+  dense.set_trainable(false);
+  dense.set_trainable(true);
+  EXPECT_THAT(names(dense.trainable_variables()), ElementsAre("dense/bias")) << "thawed";
+  dense.variables()[0]->set_trainable(true);
+  EXPECT_EQ(dense.trainable_variables().size(), 2u);
+}
+
 TEST(LayerTest, SummarisesShapesAndParameters) {
   const Layer network = small_network();
   network.build({kImages});
