@@ -238,6 +238,18 @@ void LayerBase::warn_of_unlisted() const {
   }
 }
 
+// What build() makes is named and frozen as what was there before; what had been thawed stays so.
+void LayerBase::build_once(const std::vector<TensorSpec>& inputs) {
+  if (built_) return;
+  const std::vector<Layer> before = sublayers();
+  build(inputs);
+  name_sublayers();
+  built_ = true;
+  if (trainable_) return;
+  for (const Layer& layer : sublayers())
+    if (std::find(before.begin(), before.end(), layer) == before.end()) layer.set_trainable(false);
+}
+
 Value LayerBase::apply(const std::vector<Value>& inputs, const CallContext& context) {
   const bool needs_name = name_.empty() && !is_nameless_alone();
   if (needs_name && !t_rehearsing) name_ = standalone_name(snake_case(type_));
@@ -246,8 +258,7 @@ Value LayerBase::apply(const std::vector<Value>& inputs, const CallContext& cont
   if (!scope_name.empty()) scope.emplace(scope_name);
   name_sublayers();
   try {
-    if (!built_) build(specs_of_given(inputs));
-    built_ = true;
+    build_once(specs_of_given(inputs));
     if (!t_rehearsing)
       for (const auto& weight : weights_) weight->create();
     const Calling calling(*this);

@@ -91,7 +91,7 @@ class LayerBase {
 
  protected:
   // Declares the weights by `add_weight`. Called once, before the first call, with that call's
-  // inputs.
+  // inputs. Sublayers that it makes are frozen where this layer is.
   virtual void build(const std::vector<TensorSpec>& /*inputs*/) {}
   // Adds the layer's nodes. It is called as well, for the shapes that come of it, when a network is
   // drawn or built: outside training, unless SymbolContext says otherwise, and in a graph that is
@@ -112,6 +112,7 @@ class LayerBase {
   friend class Layer;
   Value apply(const std::vector<Value>& inputs, const CallContext& context);
   void name_sublayers();
+  void build_once(const std::vector<TensorSpec>& inputs);
   void refuse_equal_names() const;
   bool is_trained() const;
   void collect(std::set<const LayerBase*>& network) const;

@@ -102,7 +102,6 @@ class MultiHeadAttentionLayer final : public LayerBase {
       invalid("takes x, or query and value, or query, value and key; got ", inputs.size(),
               " inputs");
     output_ = projection(features_of(inputs[0], 3), "attention_output");
-    output_.set_trainable(trainable());
   }
 
   Value call(const std::vector<Value>& inputs, const CallContext& context) override {

@@ -355,6 +355,49 @@ TEST_P(LayerReplicasTest, AddsToAWeightWhatReplicasAddAndNothingWhileShapesAreFo
   EXPECT_EQ(testing::weight(layer, "total").item(), 2 * 0.75 * of_one_run);
 }
 
+// A layer whose head is made when it is built.
+class Headed final : public LayerBase {
+ public:
+  Headed() : LayerBase("Headed") {}
+  std::vector<Layer> sublayers() const override {
+    return head_ ? std::vector{body_, head_} : std::vector{body_};
+  }
+
+ protected:
+  void build(const std::vector<TensorSpec>& inputs) override {
+    head_ = Dense(inputs.at(0).shape.dim(-1));
+  }
+  Value call(const std::vector<Value>& inputs, const CallContext& context) override {
+    return head_(body_(inputs.at(0), context), context);
+  }
+
+ private:
+  Layer body_ = Dense(3), head_;
+};
+
+TEST(LayerTest, NamesWhatALayerMakesWhenItIsBuiltAsItsOtherSublayers) {
+  for (int model = 0; model < 2; ++model) {
+    const Layer network = make_sequential({std::make_shared<Headed>()});
+    network.build({{DType::kFloat32, {1, 4}}});
+    EXPECT_THAT(names(network.variables()),
+                ElementsAre("headed/dense/kernel", "headed/dense/bias", "headed/dense_1/kernel",
+                            "headed/dense_1/bias"));
+  }
+}
+
+TEST(LayerTest, FreezesWhatAFrozenLayerMakesWhenItIsBuilt) {
+  const Layer headed = std::make_shared<Headed>();
+  const Layer network = make_sequential({headed});
+  network.set_trainable(false);
+  headed.sublayers()[0].set_trainable(true);
+  network.build({{DType::kFloat32, {1, 4}}});
+  EXPECT_THAT(names(network.trainable_variables()),
+              ElementsAre("headed/dense/kernel", "headed/dense/bias"))
+      << "what was thawed before stays so";
+  network.set_trainable(true);
+  EXPECT_EQ(network.trainable_variables().size(), 4u);
+}
+
 // A layer of a user's own that does not say what it is made of.
 class Forgetful final : public LayerBase {
  public:
