@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/program.h"
+#include "core/base/random.h"
 #include "core/train/feed.h"
 #include "core/train/stepper.h"
 #include "core/train/training.h"
@@ -67,6 +68,7 @@ struct Model::State {
   Function predict;
   std::unique_ptr<Stepper> stepper;
   bool is_fitting = false;
+  int64_t predicted = 0;  // batches
   // A file that is to be loaded when there are variables.
   struct Pending {
     std::string path;
@@ -85,6 +87,7 @@ Model::Model(nn::Layer network)
                    "predict"),
           nullptr,
           false,
+          0,
           {}}) {
   if (!state_->network) invalid("a model needs a network, and got an empty layer");
 }
@@ -287,7 +290,7 @@ Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
 }
 
 Tensor Model::predict_batch(const data::DistributedBatch& batch) {
-  RunOptions options;
+  RunOptions options{.seed = global_seed(), .step = state_->predicted++};
   if (state_->stepper) options.precision = state_->stepper->options().precision;
   PerReplica<std::vector<Tensor>> inputs(batch.size());
   for (size_t r = 0; r < batch.size(); ++r) inputs[r] = features_of(batch[r]);

@@ -121,6 +121,11 @@ struct PredictOptions {
 // get the same results: fit() and evaluate() those of all rows, predict() all rows' outputs. The
 // chief alone writes and reads files, and an error of one is thrown by all.
 //
+// Random ops that are active outside training (a layer of one's own that samples, dropout called
+// with training = true) have other numbers in every batch that evaluate() or predict() computes,
+// and the same ones for a fresh model with the same calls and global seed. Training's do not depend
+// on them.
+//
 // A batch is a data::Batch: "label" is the target, "weight" the optional weight of each row, or of
 // each of its time steps, in the loss and weighted_metrics (as FitOptions::sample_weight),
 // everything else in order the inputs of the network. A batch counts by its true rows, so partial

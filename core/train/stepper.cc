@@ -139,7 +139,7 @@ void Stepper::train(const data::DistributedBatch& batch, const ClassWeight& clas
 }
 
 void Stepper::test(const data::DistributedBatch& batch, Totals& totals) {
-  run(test_, batch, step_, {}, totals);
+  run(test_, batch, tested_++, {}, totals);
 }
 
 void Stepper::run(const Function& function, const data::DistributedBatch& batch, int64_t step,

@@ -31,10 +31,13 @@ class Stepper {
   // updates are made elsewhere, its trainable ones become those that the optimizer moves, which
   // other processes may have trained, but for what an optimizer moves already.
   void attach();
-  // Continues with the step that the optimizer counts; random ops depend on nothing but it and the
-  // seed.
+  // Continues with the step that the optimizer counts; random ops of training depend on nothing but
+  // it and the seed.
   void find_step();
   int64_t step() const { return step_; }
+  // How many batches have been tested, which takes the place of the step there.
+  int64_t tested() const { return tested_; }
+  void continue_tests_at(int64_t tested) { tested_ = tested; }
   // All that are computed, each under a name of its own: metrics and then weighted_metrics.
   const std::vector<metrics::Metric>& metrics() const { return metrics_; }
   // Whether metrics()[index] is one of weighted_metrics.
@@ -58,7 +61,7 @@ class Stepper {
   CompileOptions options_;
   std::vector<metrics::Metric> metrics_;
   Function train_, test_;
-  int64_t step_ = 0;
+  int64_t step_ = 0, tested_ = 0;
   Tensor ones_;  // the weights of rows that have none
 };
 

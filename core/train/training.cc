@@ -264,11 +264,15 @@ void Training::interrupt() {
 bool Training::validate(Logs& logs) {
   if (!options_.validation_data || interrupted_ || (epoch_ + 1) % options_.validation_freq != 0)
     return true;
+  const int64_t tested = stepper_.tested();
   try {
     const auto validation =
         model_.test(options_.validation_data->batches(options_.validation_batch_size),
                     {.steps = options_.validation_steps});
-    if (!validation) return false;
+    if (!validation) {
+      stepper_.continue_tests_at(tested);
+      return false;
+    }
     for (const auto& [name, value] : *validation) logs[str(kValidationPrefix, name)] = value;
     return true;
   } catch (const Error& error) {
@@ -308,7 +312,8 @@ double Training::seconds() const {
 
 std::string Training::save_position() const {
   const bool between_epochs = epoch_ended_.has_value() || step_ == 0;
-  Json position = {{"epoch", epoch_ + (epoch_ended_ ? 1 : 0)}, {"step", 0}};
+  Json position = {
+      {"epoch", epoch_ + (epoch_ended_ ? 1 : 0)}, {"step", 0}, {"tested", stepper_.tested()}};
   if (!between_epochs) {
     position["step"] = step_;
     position["version"] = kPositionVersion;
@@ -331,6 +336,7 @@ Training::Position Training::read_position(const std::string& text,
     Position position;
     position.epoch = json.at("epoch").get<int64_t>();
     position.step = json.at("step").get<int64_t>();
+    position.tested = json.value("tested", int64_t{0});
     if (position.step > 0) {
       require_version(json.value("version", int64_t{1}));
       require_steps(position.step, options_.steps_per_epoch);
@@ -359,6 +365,7 @@ void Training::go_on_from(Position position) {
   totals_ = std::move(position.totals);
   resume_ = std::move(position.place);
   stepper_.find_step();
+  stepper_.continue_tests_at(position.tested);
 }
 
 template <typename F>

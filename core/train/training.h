@@ -85,7 +85,7 @@ class Training {
   };
   // Where training stands, next to the variables.
   struct Position {
-    int64_t epoch = 0, step = 0;
+    int64_t epoch = 0, step = 0, tested = 0;
     double seconds = 0;  // that the epoch has taken
     Totals totals;
     std::optional<Place> place;

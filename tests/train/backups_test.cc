@@ -365,6 +365,27 @@ TEST(Backups, AreContinuedByAModelThatIsNotBuilt) {
   }
 }
 
+TEST(Backups, GoOnWithTheRandomNumbersOfValidation) {
+  const std::string folder = make_folder();
+  const auto run = [&](const std::string& name, int64_t die) {
+    set_global_seed(3);
+    const auto x = nn::Input({2});
+    const auto hidden = nn::Dropout(0.5)(nn::Dense(16)(x), {.training = true});
+    auto model = nn::Functional({x}, nn::Dense(2)(hidden));
+    cohort::testing::compile(model);
+    const History history =
+        model.fit(points(16).batch(8),
+                  {.epochs = 4,
+                   .validation_data = points(16).batch(8),
+                   .callbacks = {callbacks::BackupAndRestore(folder + name), die_after(die)},
+                   .verbose = Verbose::kSilent});
+    return history["val_loss"].back();
+  };
+  const double expected = run("/whole", -1);
+  EXPECT_THROW(run("/broken", 5), Error);
+  EXPECT_EQ(run("/broken", -1), expected) << "seed 3";
+}
+
 // As after a slip in the number of epochs.
 TEST(Backups, StayWhereFewerEpochsAreAskedFor) {
   const std::string folder = make_folder(), file = folder + "/backup.safetensors";

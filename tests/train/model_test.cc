@@ -1,3 +1,5 @@
+#include <set>
+
 #include "tests/train/testing.h"
 
 namespace cohort {
@@ -20,6 +22,50 @@ TEST(Model, EvaluateLearnsNothing) {
   const std::string before = testing::bits(model);
   model.evaluate(points(50).batch(10));
   EXPECT_EQ(testing::bits(model), before);
+}
+
+// A compiled model with dropout that is active in all it does.
+Model always_dropping() {
+  set_global_seed(3);
+  const auto x = nn::Input({2});
+  const auto hidden = nn::Dense(64)(x);
+  auto model = nn::Functional({x}, nn::Dense(2)(nn::Dropout(0.5)(hidden, {.training = true})));
+  testing::compile(model);
+  return model;
+}
+
+TEST(Model, EveryBatchOutsideTrainingHasRandomNumbersOfItsOwn) {
+  const Tensor equal_rows = Tensor::full(DType::kFloat32, {4, 2}, 1);
+  const auto predict = [&](Model& model) {
+    const Tensor y = model.predict(equal_rows, {.batch_size = 1});
+    return std::vector<float>(y.values<float>().begin(), y.values<float>().end());
+  };
+  const auto evaluate = [](Model& model) { return model.evaluate(points(8).batch(8)).at("loss"); };
+  auto model = always_dropping(), again = always_dropping();
+  const auto first = predict(model), second = predict(model);
+  const std::set<float> different(first.begin(), first.end());
+  EXPECT_EQ(different.size(), first.size()) << "batches of one call, seed 3";
+  EXPECT_NE(first, second) << "calls";
+  const double loss = evaluate(model);
+  EXPECT_NE(evaluate(model), loss);
+
+  EXPECT_EQ(predict(again), first) << "a fresh model";
+  EXPECT_EQ(evaluate(again), loss);
+}
+
+TEST(Model, WhatIsComputedOutsideTrainingDoesNotChangeIt) {
+  const auto train = [](bool interleaved) {
+    auto model = always_dropping();
+    for (int64_t epoch = 0; epoch < 2; ++epoch) {
+      model.fit(points(40).batch(8),
+                {.epochs = epoch + 1, .initial_epoch = epoch, .verbose = Verbose::kSilent});
+      if (!interleaved) continue;
+      model.evaluate(points(16).batch(8));
+      model.predict(Tensor::full(DType::kFloat32, {3, 2}, 1));
+    }
+    return testing::bits(model);
+  };
+  EXPECT_EQ(train(true), train(false));
 }
 
 TEST(Model, EvaluateTakesTensorsAndSteps) {
