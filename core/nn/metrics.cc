@@ -44,6 +44,15 @@ Value greater_than(const Value& x, double threshold) {
   return ops::greater(x, ops::constant(threshold, x.dtype()));
 }
 
+// Means that are better the higher, or the lower, they are.
+using RowFunction = std::function<Value(const Value& y_true, const Value& y_pred)>;
+Metric rising_mean(std::string name, RowFunction function) {
+  return Mean(std::move(name), std::move(function), Direction::kUp);
+}
+Metric falling_mean(std::string name, RowFunction function) {
+  return Mean(std::move(name), std::move(function), Direction::kDown);
+}
+
 // The binary metrics look at elements one by one: predictions and targets as [n], and the weight of
 // each. A target is 1 where the label is not 0.
 struct Binary {
@@ -161,7 +170,8 @@ void accumulate(State& state, Strategy& strategy, std::span<const PerReplica<Ten
   accumulate(state, sums);
 }
 
-Metric Mean(std::string name, std::function<Value(const Value&, const Value&)> function) {
+Metric Mean(std::string name, std::function<Value(const Value&, const Value&)> function,
+            Direction direction) {
   if (!function) invalid("metric ", name, ": its function is empty");
   return Metric(
       std::move(name),
@@ -180,24 +190,25 @@ Metric Mean(std::string name, std::function<Value(const Value&, const Value&)> f
       [](const State& state) {
         require_size(state, 2);
         return ratio(state[0], state[1]);
-      });
+      },
+      direction);
 }
 
 Metric SparseCategoricalAccuracy(std::string name) {
-  return Mean(std::move(name), [](const Value& y_true, const Value& y_pred) {
+  return rising_mean(std::move(name), [](const Value& y_true, const Value& y_pred) {
     return ops::equal(ops::cast(match_labels(y_true, y_pred), DType::kInt64), ops::argmax(y_pred));
   });
 }
 
 Metric CategoricalAccuracy(std::string name) {
-  return Mean(std::move(name), [](const Value& y_true, const Value& y_pred) {
+  return rising_mean(std::move(name), [](const Value& y_true, const Value& y_pred) {
     return ops::equal(ops::argmax(match_prediction(y_true, y_pred)), ops::argmax(y_pred));
   });
 }
 
 Metric BinaryAccuracy(double threshold, std::string name) {
   check_threshold("BinaryAccuracy", threshold);
-  return Mean(std::move(name), [threshold](const Value& y_true, const Value& y_pred) {
+  return rising_mean(std::move(name), [threshold](const Value& y_true, const Value& y_pred) {
     const Value predicted = ops::cast(greater_than(as_float(y_pred), threshold), DType::kFloat32);
     return ops::equal(match_prediction(y_true, predicted), predicted);
   });
@@ -205,7 +216,7 @@ Metric BinaryAccuracy(double threshold, std::string name) {
 
 Metric SparseTopKCategoricalAccuracy(int64_t k, std::string name) {
   if (k < 1) invalid("SparseTopKCategoricalAccuracy: k must be at least 1, got ", k);
-  return Mean(std::move(name), [k](const Value& y_true, const Value& y_pred) {
+  return rising_mean(std::move(name), [k](const Value& y_true, const Value& y_pred) {
     const Value best = ops::top_k(y_pred, std::min(k, y_pred.shape().dim(-1))).indices;
     const Value label = ops::expand_dims(ops::cast(match_labels(y_true, y_pred), best.dtype()), -1);
     return ops::reduce_max(ops::cast(ops::equal(best, label), DType::kFloat32), {-1});
@@ -213,13 +224,13 @@ Metric SparseTopKCategoricalAccuracy(int64_t k, std::string name) {
 }
 
 Metric MeanSquaredError(std::string name) {
-  return Mean(std::move(name), [](const Value& y_true, const Value& y_pred) {
+  return falling_mean(std::move(name), [](const Value& y_true, const Value& y_pred) {
     return ops::square(difference(y_true, y_pred));
   });
 }
 
 Metric MeanAbsoluteError(std::string name) {
-  return Mean(std::move(name), [](const Value& y_true, const Value& y_pred) {
+  return falling_mean(std::move(name), [](const Value& y_true, const Value& y_pred) {
     return ops::abs(difference(y_true, y_pred));
   });
 }
@@ -234,7 +245,7 @@ Metric Precision(double threshold, std::string name) {
         return std::vector<Value>{ops::reduce_sum(positive * b.target),
                                   ops::reduce_sum(positive * (1.0 - b.target))};
       },
-      share_of_first);
+      share_of_first, Direction::kUp);
 }
 
 Metric Recall(double threshold, std::string name) {
@@ -248,7 +259,7 @@ Metric Recall(double threshold, std::string name) {
         return std::vector<Value>{ops::reduce_sum(positive * found),
                                   ops::reduce_sum(positive * (1.0 - found))};
       },
-      share_of_first);
+      share_of_first, Direction::kUp);
 }
 
 Metric AUC(const AucOptions& options) {
@@ -269,10 +280,13 @@ Metric AUC(const AucOptions& options) {
     };
     return std::vector<Value>{total(b.weight * b.target), total(b.weight * (1.0 - b.target))};
   };
-  return Metric(options.name, update, [options](const State& state) {
-    require_size(state, 2 * static_cast<size_t>(options.num_thresholds));
-    return area_under_roc(state);
-  });
+  return Metric(
+      options.name, update,
+      [options](const State& state) {
+        require_size(state, 2 * static_cast<size_t>(options.num_thresholds));
+        return area_under_roc(state);
+      },
+      Direction::kUp);
 }
 
 }  // namespace cohort::metrics

@@ -19,6 +19,9 @@ namespace cohort::metrics {
 // The sums of a metric since the last reset: the elements of its increments, in order.
 using State = std::vector<double>;
 
+// Which of a metric's values are better: higher or lower ones.
+enum class Direction { kUnknown, kUp, kDown };
+
 class Metric {
  public:
   // While tracing: what a batch adds to the state, as floating values. `weights` is [rows], or
@@ -28,10 +31,15 @@ class Metric {
   // The metric's value; of an empty state too (then 0).
   using Result = std::function<double(const State& state)>;
 
-  Metric(std::string name, Update update, Result result)
-      : name_(std::move(name)), update_(std::move(update)), result_(std::move(result)) {}
+  Metric(std::string name, Update update, Result result, Direction direction = Direction::kUnknown)
+      : name_(std::move(name)),
+        update_(std::move(update)),
+        result_(std::move(result)),
+        direction_(direction) {}
 
   const std::string& name() const { return name_; }
+  // What callbacks that watch it go by, unless they are told.
+  Direction direction() const { return direction_; }
   // kInvalidArgument, naming the metric and the specs, when they do not fit.
   std::vector<Value> increments(const Value& y_true, const Value& y_pred,
                                 const Value& weights = {}) const;
@@ -41,6 +49,7 @@ class Metric {
   std::string name_;
   Update update_;
   Result result_;
+  Direction direction_;
 };
 
 // Adds the tensors that one replica computed for one batch to `state`, in float64; an empty state
@@ -53,7 +62,8 @@ void accumulate(State& state, Strategy& strategy, std::span<const PerReplica<Ten
 // The weighted mean of `function`(y_true, y_pred), which gives [rows, ..]: how to write a metric of
 // one's own. A weight is that of the mean of all values that it is for.
 Metric Mean(std::string name,
-            std::function<Value(const Value& y_true, const Value& y_pred)> function);
+            std::function<Value(const Value& y_true, const Value& y_pred)> function,
+            Direction direction = Direction::kUnknown);
 
 // y_true: class numbers [rows, ..] (or [rows, .., 1]); y_pred: [rows, .., classes].
 Metric SparseCategoricalAccuracy(std::string name = "sparse_categorical_accuracy");

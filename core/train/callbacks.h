@@ -24,8 +24,10 @@
 // best weights and write; all end the training of their own worker.
 namespace cohort::callbacks {
 
-// Which way a metric is better; kAuto: higher for names that end in "acc", "accuracy", "auc",
-// "precision" or "recall", else lower.
+// Which values of a result are better: lower or higher ones. kAuto: as the compiled metric of that
+// name says (metrics::Direction); else lower for names that end in "loss", higher for "acc",
+// "accuracy", "auc", "precision" and "recall"; where neither tells, training begins with
+// kInvalidArgument.
 enum class Mode { kAuto, kMin, kMax };
 
 struct ProgressBarOptions {

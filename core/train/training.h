@@ -31,6 +31,8 @@ class Training {
   int64_t total_steps() const { return stepper_.step(); }  // the optimizer's count, over all fits
   int64_t examples() const { return totals_.rows; }        // rows seen in this epoch
   double seconds() const;  // since this epoch began, validation apart
+  // Whose results epochs have besides the loss.
+  const std::vector<metrics::Metric>& metrics() const { return stepper_.metrics(); }
   // Loss and metrics of this epoch so far.
   Logs logs() const { return stepper_.logs(totals_); }
   // What the strategy has said about the epoch; for on_epoch_end().

@@ -133,6 +133,60 @@ TEST(EarlyStopping, RestoresTheFirstWeightsItSawWhereNoValueIsANumber) {
   expect_restored({nan, 3, 4, 5}, 1);
 }
 
+// How many epochs EarlyStopping trains that watches a metric with the values 1, 2 and 3.
+size_t epochs_by(const metrics::Metric& metric, callbacks::Mode mode = callbacks::Mode::kAuto) {
+  auto model = nn::Sequential({nn::Dense(2)});
+  model.compile({.optimizer = optim::SGD(0.1),
+                 .loss = losses::SparseCategoricalCrossentropy({.from_logits = true}),
+                 .metrics = {metric}});
+  const std::string result = "val_" + metric.name();
+  return fit(model, 3,
+             {script(result, {1, 2, 3}),
+              callbacks::EarlyStopping({.monitor = result, .mode = mode})})
+      .epochs.size();
+}
+
+metrics::Metric mean_output(const std::string& name,
+                            metrics::Direction direction = metrics::Direction::kUnknown) {
+  return metrics::Mean(
+      name, [](const Value&, const Value& y_pred) { return ops::reduce_mean(y_pred, {1}); },
+      direction);
+}
+
+TEST(Monitor, GoesByTheDirectionOfTheMetric) {
+  EXPECT_EQ(epochs_by(metrics::SparseTopKCategoricalAccuracy(2, "top2")), 3u);
+  EXPECT_EQ(epochs_by(mean_output("f1", metrics::Direction::kUp)), 3u);
+  EXPECT_EQ(epochs_by(mean_output("f1", metrics::Direction::kDown)), 2u);
+  EXPECT_EQ(epochs_by(mean_output("lost_accuracy", metrics::Direction::kDown)), 2u)
+      << "whatever it is named";
+  EXPECT_EQ(epochs_by(mean_output("f1"), callbacks::Mode::kMax), 3u);
+  EXPECT_EQ(epochs_by(mean_output("f1", metrics::Direction::kUp), callbacks::Mode::kMin), 2u);
+  EXPECT_EQ(epochs_by(mean_output("kl_loss")), 2u);
+}
+
+TEST(Monitor, OfAnUnknownDirectionIsAnErrorBeforeTheFirstStep) {
+  const auto expect_refused = [](const char* name, const CallbackPtr& callback) {
+    auto model = classifier();
+    EXPECT_EQ(error_of([&] {
+                fit(model, 1, {script("val_f1", {1}), callback});
+              }),
+              str(name,
+                  ": whether higher or lower values of \"val_f1\" are better is not known: give "
+                  ".mode = Mode::kMax or Mode::kMin, or the metric a direction"));
+    EXPECT_EQ(model.optimizer().iterations()->value().item(), 0);
+  };
+  expect_refused("EarlyStopping", callbacks::EarlyStopping({.monitor = "val_f1"}));
+  expect_refused("ReduceLROnPlateau", callbacks::ReduceLROnPlateau({.monitor = "val_f1"}));
+  const std::string path = make_folder() + "/best";
+  expect_refused("ModelCheckpoint",
+                 callbacks::ModelCheckpoint(path, {.monitor = "val_f1", .save_best_only = true}));
+  EXPECT_EQ(error_of([&] {
+              fit(classifier(), 1, {callbacks::ModelCheckpoint(path, {.monitor = "val_f1"})});
+            }),
+            "no error")
+      << "it watches nothing";
+}
+
 TEST(Monitor, AnUnknownResultIsAnErrorThatListsTheKnownOnes) {
   EXPECT_EQ(error_of([] { fit(classifier(), 1, {callbacks::EarlyStopping({.monitor = "acc"})}); }),
             "there is no result \"acc\" to monitor; there are: accuracy, loss");

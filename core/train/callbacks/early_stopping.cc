@@ -12,6 +12,7 @@ class EarlyStoppingCallback : public Callback {
 
   void on_train_begin(Training& training) override {
     monitor_ = Monitor(options_.monitor, options_.mode, options_.min_delta);
+    monitor_.begin(training, "EarlyStopping");
     warn_if_missing(training, "EarlyStopping", options_.monitor);
     waited_ = 0;
     best_weights_.clear();

@@ -33,8 +33,9 @@ class ReduceLROnPlateauCallback : public Callback {
     if (training.model().optimizer().options().learning_rate.schedule())
       fail(Code::kFailedPrecondition,
            "ReduceLROnPlateau: the learning rate follows a schedule and cannot be set");
-    warn_if_missing(training, "ReduceLROnPlateau", options_.monitor);
     monitor_ = Monitor(options_.monitor, options_.mode, options_.min_delta);
+    monitor_.begin(training, "ReduceLROnPlateau");
+    warn_if_missing(training, "ReduceLROnPlateau", options_.monitor);
     waited_ = cooldown_ = 0;
   }
 

@@ -96,7 +96,10 @@ class ModelCheckpointCallback : public Callback {
     writes_.begin();
     require_place(training);
     std::set<std::string> needed = names_in(path_);
-    if (options_.save_best_only) needed.insert(options_.monitor);
+    if (options_.save_best_only) {
+      monitor_.begin(training, kName);
+      needed.insert(options_.monitor);
+    }
     for (const std::string& result : needed) warn_if_missing(training, kName, result);
   }
   void on_batch_end(Training& training) override {

@@ -11,10 +11,16 @@ namespace {
 
 constexpr const char* kBest = "best";
 
-bool higher_is_better(const std::string& name, Mode mode) {
-  if (mode != Mode::kAuto) return mode == Mode::kMax;
+metrics::Direction direction_of(const std::string& result, const Training& training) {
+  using metrics::Direction;
+  for (const metrics::Metric& metric : training.metrics())
+    if ((result == metric.name() || result == str(kValidationPrefix, metric.name())) &&
+        metric.direction() != Direction::kUnknown)
+      return metric.direction();
+  if (result.ends_with("loss")) return Direction::kDown;
   constexpr std::string_view kRising[] = {"acc", "accuracy", "auc", "precision", "recall"};
-  return std::ranges::any_of(kRising, [&](std::string_view end) { return name.ends_with(end); });
+  const auto ends_it = [&](std::string_view end) { return result.ends_with(end); };
+  return std::ranges::any_of(kRising, ends_it) ? Direction::kUp : Direction::kUnknown;
 }
 
 }  // namespace
@@ -29,15 +35,22 @@ void warn_if_missing(Training& training, std::string_view callback, std::string_
 }
 
 Monitor::Monitor(std::string name, Mode mode, double min_delta, std::optional<double> threshold)
-    : name_(std::move(name)),
-      higher_is_better_(higher_is_better(name_, mode)),
-      min_delta_(std::abs(min_delta)),
-      threshold_(threshold) {
+    : name_(std::move(name)), mode_(mode), min_delta_(std::abs(min_delta)), threshold_(threshold) {
   if (!std::isfinite(min_delta))
     invalid("min_delta, by which \"", name_, "\" must become better, must be finite, got ",
             min_delta);
   if (threshold && std::isnan(*threshold))
     invalid("the value that \"", name_, "\" must beat is NaN");
+}
+
+void Monitor::begin(const Training& training, std::string_view callback) {
+  if (mode_ != Mode::kAuto) return;
+  const auto direction = direction_of(name_, training);
+  if (direction == metrics::Direction::kUnknown)
+    invalid(callback, ": whether higher or lower values of \"", name_,
+            "\" are better is not known: give .mode = Mode::kMax or Mode::kMin, or the metric a "
+            "direction");
+  mode_ = direction == metrics::Direction::kUp ? Mode::kMax : Mode::kMin;
 }
 
 std::optional<double> Monitor::find(const Training& training, const Logs& logs) const {
@@ -50,7 +63,7 @@ std::optional<double> Monitor::find(const Training& training, const Logs& logs) 
 }
 
 bool Monitor::beats(double value, double other) const {
-  return higher_is_better_ ? value - min_delta_ > other : value + min_delta_ < other;
+  return mode_ == Mode::kMax ? value - min_delta_ > other : value + min_delta_ < other;
 }
 
 bool Monitor::is_better(double value) const {

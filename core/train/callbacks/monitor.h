@@ -21,6 +21,10 @@ class Monitor {
   Monitor(std::string name, Mode mode, double min_delta = 0,
           std::optional<double> threshold = std::nullopt);
 
+  // When training begins: finds out what Mode::kAuto is. kInvalidArgument, naming the `callback`,
+  // where that is not known.
+  void begin(const Training& training, std::string_view callback);
+
   // The value in `logs`; nothing where the epoch was not validated. kInvalidArgument, listing what
   // there is, when no epoch will ever have it.
   std::optional<double> find(const Training& training, const Logs& logs) const;
@@ -39,7 +43,7 @@ class Monitor {
 
  private:
   std::string name_;
-  bool higher_is_better_;
+  Mode mode_;
   double min_delta_;
   std::optional<double> threshold_, best_;
 };
