@@ -163,6 +163,13 @@ TEST(LayerTest, SumsThePenaltiesOfWeights) {
   EXPECT_NEAR(f({random_tensor({1, 2})})[0].item(), 0.1 * 6 + 0.01 * 18, 1e-6);
 }
 
+TEST(LayerTest, PenalisesByOneFactorAloneWhereTheOtherIsNotGiven) {
+  const Function f([](const std::vector<Value>& inputs) {
+    return std::vector<Value>{regularizers::l1_l2(0.1)(inputs[0])};
+  });
+  EXPECT_NEAR(f({Tensor::from<float>({2, -3}, {2})})[0].item(), 0.5, 1e-6);
+}
+
 TEST(LayerTest, PenalisesBiasesWhereAsked) {
   const auto twos = initializers::constant(2);
   EXPECT_EQ(error_of([] { regularizers::l2(-1); }),
