@@ -340,8 +340,8 @@ void Layer::set_trainable(bool trainable) const {
 
 Value Layer::regularization_loss() const {
   Value total;
-  each_weight([&](const LayerBase&, const Weight& w) {
-    if (!w.options().regularizer || w.variable() == nullptr) return;
+  each_weight([&](const LayerBase& layer, const Weight& w) {
+    if (!w.options().regularizer || w.variable() == nullptr || !is_trainable(layer, w)) return;
     const Value penalty = w.options().regularizer(w.read());
     total = total ? total + penalty : penalty;
   });

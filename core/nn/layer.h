@@ -168,8 +168,8 @@ class Layer {
   // moving statistics even in training, as in Keras.
   void set_trainable(bool trainable) const;
   bool trainable() const { return base_->trainable(); }
-  // While tracing: the sum of all penalties of the weights' regularizers, or none. Where every
-  // replica adds it to its loss, divide it by the number of replicas in sync.
+  // While tracing: the sum of all penalties of the regularizers of trainable weights, or none.
+  // Where every replica adds it to its loss, divide it by the number of replicas in sync.
   Value regularization_loss() const;
 
   // "" until a name was given or found.

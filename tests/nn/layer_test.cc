@@ -163,6 +163,26 @@ TEST(LayerTest, SumsThePenaltiesOfWeights) {
   EXPECT_NEAR(f({random_tensor({1, 2})})[0].item(), 0.1 * 6 + 0.01 * 18, 1e-6);
 }
 
+TEST(LayerTest, DoesNotPenaliseWhatIsNotTrained) {
+  const Layer dense = Dense(1, {.kernel_initializer = initializers::constant(3),
+                                .bias_initializer = initializers::constant(2),
+                                .kernel_regularizer = regularizers::l1(1),
+                                .bias_regularizer = regularizers::l1(1)});
+  dense.build({{DType::kFloat32, {1, 2}}});
+  const auto penalty = [&] {
+    const Function f([&](const std::vector<Value>& inputs) {
+      const Value sum = dense.regularization_loss();
+      return std::vector<Value>{sum ? inputs[0] + sum : inputs[0] * 1.0};
+    });
+    return f({Tensor::scalar(0.0F)})[0].item();
+  };
+  EXPECT_EQ(penalty(), 8);
+  dense.variables()[0]->set_trainable(false);
+  EXPECT_EQ(penalty(), 2) << "the bias";
+  dense.set_trainable(false);
+  EXPECT_EQ(penalty(), 0) << "none";
+}
+
 TEST(LayerTest, PenalisesByOneFactorAloneWhereTheOtherIsNotGiven) {
   const Function f([](const std::vector<Value>& inputs) {
     return std::vector<Value>{regularizers::l1_l2(0.1)(inputs[0])};
