@@ -35,7 +35,9 @@ struct CompileOptions {
   Precision precision = Precision::kFloat32;
 };
 
-// Factors for rows by their integer label; 1 where absent.
+// Factors for rows by their class; 1 where absent. Labels are its number, [rows] or [rows, 1], or
+// have a value for each class that the network predicts, of which the largest counts; others are
+// kInvalidArgument.
 using ClassWeight = std::map<int64_t, double>;
 
 enum class Verbose {

@@ -170,6 +170,22 @@ void Stepper::add_up(const PerReplica<std::vector<Tensor>>& results, Totals& tot
   totals.rows += static_cast<int64_t>(rows);
 }
 
+void Stepper::require_class_columns(const data::Batch& batch, const Tensor& label) {
+  if (!output_) {
+    std::vector<TensorSpec> inputs;
+    for (const Tensor& feature : features_of(batch))
+      inputs.push_back({feature.dtype(), feature.shape().with_dim(0, 1)});
+    const auto scope = strategy_.scope();
+    const Shape shape = network_.output_spec(inputs).shape;
+    output_ = shape.rank() > 0 ? shape.without_axis(0) : shape;
+  }
+  if (*output_ != label.shape().without_axis(0))
+    invalid(
+        "class_weight needs a label a row, or a value for each class that the network predicts; "
+        "its output for a row is ",
+        *output_, ", and the labels are ", label.spec(), ": give weights to rows instead");
+}
+
 Tensor Stepper::weights_of(const data::Batch& batch, const Tensor& label,
                            const ClassWeight& class_weight) {
   const int64_t rows = batch.rows();
@@ -187,6 +203,7 @@ Tensor Stepper::weights_of(const data::Batch& batch, const Tensor& label,
     invalid("class_weight is for weights of rows, [", rows, "], and these are ", weights.spec(),
             ": multiply each by the factor of its own label's class");
   const std::vector<int64_t> classes = classes_of(label, rows);
+  if (label.shape().rank() == 2 && label.shape().dim(1) > 1) require_class_columns(batch, label);
   for (int64_t i = 0; i < rows; ++i) {
     const auto factor = class_weight.find(classes[static_cast<size_t>(i)]);
     if (factor != class_weight.end())

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "core/data/distributed_dataset.h"
@@ -55,6 +56,8 @@ class Stepper {
   void add_up(const PerReplica<std::vector<Tensor>>& results, Totals& totals) const;
   // For the rows of one replica: [rows], or the shape in which a batch has several a row.
   Tensor weights_of(const data::Batch& batch, const Tensor& label, const ClassWeight& class_weight);
+  // kInvalidArgument for columns of labels that are not the classes which the network predicts.
+  void require_class_columns(const data::Batch& batch, const Tensor& label);
 
   nn::Layer network_;
   Strategy& strategy_;
@@ -62,7 +65,8 @@ class Stepper {
   std::vector<metrics::Metric> metrics_;
   Function train_, test_;
   int64_t step_ = 0, tested_ = 0;
-  Tensor ones_;  // the weights of rows that have none
+  Tensor ones_;                  // the weights of rows that have none
+  std::optional<Shape> output_;  // of a row, once asked for
 };
 
 // The inputs of the network: every tensor but label and weight. kInvalidArgument when there is

@@ -253,6 +253,27 @@ TEST(Weights, OfClassesGoByLabelsOfAnyKind) {
               HasSubstr("class_weight needs a label or a value for each class a row"));
 }
 
+// The column with the largest value is no class where columns are something else.
+TEST(Weights, OfClassesNeedLabelsThatAreClasses) {
+  const Tensor packed = Tensor::from<float>({1, 0, 7, 0, 1, 9}, {2, 3});
+  const losses::Loss first_two("first_two", [](const Value& y_true, const Value& y_pred) {
+    return ops::square(y_pred - ops::slice(y_true, {0, 0}, {-1, 2}));
+  });
+  auto model = nn::Sequential({nn::Dense(2)});
+  model.compile({.optimizer = optim::SGD(0.1), .loss = first_two});
+  const auto fit = [&](const ClassWeight& weight) {
+    return error_of([&] {
+      model.fit(Tensor::zeros(DType::kFloat32, {2, 4}), packed,
+                {.verbose = kSilent, .class_weight = weight});
+    });
+  };
+  EXPECT_THAT(fit({{1, 2.0}}),
+              HasSubstr("class_weight needs a label a row, or a value for each class that the "
+                        "network predicts; its output for a row is [2], and the labels are "
+                        "float32[2,3]: give weights to rows instead"));
+  EXPECT_EQ(fit({}), "no error");
+}
+
 TEST(Weights, CountOnceWhereAnEpochIsGoneOnWithInItsMiddle) {
   const WeightedRows rows;
   const std::string folder = testing::make_folder();
