@@ -4,9 +4,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <ostream>
+#include <set>
 #include <string_view>
 #include <sys/mman.h>
 #include <type_traits>
+#include <utility>
 
 #include "core/base/comma_separated.h"
 #include "core/tensor/saturate.h"
@@ -114,6 +116,36 @@ Tensor Tensor::slice_rows(int64_t begin, int64_t end) const {
   const size_t row_bytes =
       dtype_size(dtype()) * static_cast<size_t>(shape().count(1, shape().rank()));
   t.data_ = static_cast<char*>(data_) + static_cast<size_t>(begin) * row_bytes;
+  return t;
+}
+
+Tensor Tensor::transpose(const std::vector<int64_t>& perm) const {
+  require_value(*this, "Tensor::transpose: the tensor");
+  std::vector<int64_t> dims, strides;
+  std::set<int> named;
+  for (const int64_t given : perm) {
+    const int axis = shape().normalize_axis(given);
+    named.insert(axis);
+    dims.push_back(shape()[axis]);
+    strides.push_back(shape().count(axis + 1, shape().rank()));
+  }
+  if (std::ssize(perm) != shape().rank() || named.size() != perm.size())
+    invalid("cannot transpose ", spec_, " to axes ", comma_separated(perm),
+            ": each has to be named once");
+  Tensor t(dtype(), Shape(dims));
+  const size_t size = dtype_size(dtype());
+  const auto* from = static_cast<const char*>(data_);
+  auto* to = static_cast<char*>(t.data_);
+  std::vector<int64_t> index(dims.size(), 0);
+  int64_t offset = 0;  // of the element at `index`
+  for (int64_t i = 0; i < num_elements(); ++i, to += size) {
+    std::memcpy(to, from + static_cast<size_t>(offset) * size, size);
+    for (size_t axis = dims.size(); axis-- > 0;) {
+      offset += strides[axis];
+      if (++index[axis] < dims[axis]) break;
+      offset -= strides[axis] * std::exchange(index[axis], 0);
+    }
+  }
   return t;
 }
 

@@ -96,6 +96,9 @@ class Tensor {
   // Rows [begin, end) of the first axis, sharing memory; kInvalidArgument where there are no such
   // rows.
   Tensor slice_rows(int64_t begin, int64_t end) const;
+  // A copy whose axis i is axis perm[i] of this one, as ops::transpose; kInvalidArgument for what
+  // does not name each axis once.
+  Tensor transpose(const std::vector<int64_t>& perm) const;
   Tensor clone() const;
   // Elements converted one by one, in memory of their own. To bool is "not zero". From a floating
   // type to an integer truncates; what lies beyond the integer's range becomes its nearest end, and

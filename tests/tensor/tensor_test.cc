@@ -19,6 +19,7 @@ TEST(TensorTest, WithoutAValueIsRefusedWhereElementsAreNeeded) {
   Tensor empty, one = Tensor::scalar(1.0f);
   const std::pair<std::string, std::function<void()>> uses[] = {
       {"item: the tensor", [&] { none.item(); }},
+      {"transpose: the tensor", [&] { none.transpose({}); }},
       {"clone: the tensor", [&] { none.clone(); }},
       {"cast: the tensor", [&] { none.cast(DType::kFloat64); }},
       {"cast: the tensor", [&] { none.cast(none.dtype()); }},
@@ -48,6 +49,32 @@ TEST(TensorTest, RowsAreAssignedToRowsThatOverlapThem) {
     target = head;
     target.assign(tail);
     EXPECT_TRUE(std::ranges::equal(head.values<int64_t>(), tail_before.values<int64_t>())) << by;
+  }
+}
+
+TEST(TensorTest, IsTransposedIntoACopy) {
+  std::vector<int32_t> numbers(2 * 3 * 4);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const Tensor tensor = Tensor::from(numbers, {2, 3, 4});
+  const Tensor moved = tensor.transpose({2, 0, 1});
+  ASSERT_EQ(moved.shape(), (Shape{4, 2, 3}));
+  for (int64_t a = 0; a < 2; ++a)
+    for (int64_t b = 0; b < 3; ++b)
+      for (int64_t c = 0; c < 4; ++c)
+        EXPECT_EQ(moved.data<int32_t>()[(c * 2 + a) * 3 + b], (a * 3 + b) * 4 + c);
+  EXPECT_EQ(to_string(moved.transpose({1, -1, 0})), to_string(tensor)) << "the way back";
+  EXPECT_TRUE(std::ranges::equal(tensor.values<int32_t>(), numbers));
+  EXPECT_EQ(to_string(Tensor::from<uint8_t>({3, 4}, {1, 2}).transpose({1, 0})),
+            "uint8[2,1] {3, 4}");
+  EXPECT_EQ(Tensor::zeros(DType::kFloat16, {0, 5}).transpose({1, 0}).shape(), (Shape{5, 0}));
+  EXPECT_EQ(Tensor::scalar(7.0).transpose({}).item(), 7);
+
+  for (const std::vector<int64_t>& perm :
+       {std::vector<int64_t>{0, 1}, std::vector<int64_t>{0, 1, 1}}) {
+    const Error error = testing::error_of([&] { tensor.transpose(perm); });
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_NE(error.message().find("cannot transpose int32[2,3,4] to axes 0, 1"), std::string::npos)
+        << error.message();
   }
 }
 
