@@ -4,6 +4,7 @@
 #include <set>
 #include <string_view>
 
+#include "core/base/comma_separated.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/distribute/packing.h"
@@ -131,6 +132,81 @@ Safetensors read(const std::string& path, Workers& workers) {
                            [&] { return pack(read_safetensors(path)); }));
 }
 
+// What `convert` makes of a file's tensors.
+Tensors converted(const Tensors& tensors,
+                  const std::function<Tensors(const Tensors& file)>& convert) {
+  Tensors result = convert(tensors);
+  for (const auto& [name, tensor] : result)
+    if (!tensor.defined()) invalid("what is to be loaded as \"", name, "\" has no value");
+  return result;
+}
+
+// What variables and the tensors of a file have in common, and in words what does not fit.
+struct Match {
+  Loaded loaded;
+  std::vector<std::pair<Variable*, Tensor>> values;
+  std::vector<std::pair<RowVariable*, VariableRows>> tables;
+  std::string problems;
+};
+
+void match_table(Variable& variable, RowVariable& table, Tensors& tensors,
+                 const LoadOptions& options, Match& match) {
+  const bool is_missing = !tensors.contains(numbers_key(variable));
+  (is_missing ? match.loaded.missing : match.loaded.variables).push_back(variable.name());
+  if (is_missing && options.ignore_missing) return;
+  match.problems +=
+      take_rows(variable, tensors, match.tables.emplace_back(&table, VariableRows{}).second);
+}
+
+void match_variable(Variable& variable, Tensors& tensors, const LoadOptions& options,
+                    Match& match) {
+  const std::string& name = variable.name();
+  const auto node = tensors.extract(name);
+  if (node.empty()) {
+    match.loaded.missing.push_back(name);
+    if (!options.ignore_missing)
+      match.problems +=
+          str("\n  missing: ", name, " ", variable.spec(),
+              tensors.contains(numbers_key(variable))
+                  ? ": in the file it makes its rows on first use, and here it has all"
+                  : "");
+  } else if (node.mapped().spec() == variable.spec()) {
+    match.loaded.variables.push_back(name);
+    match.values.emplace_back(&variable, node.mapped());
+  } else {
+    match.loaded.other_shapes.push_back(name);
+    if (!options.ignore_other_shapes || node.mapped().shape() == variable.spec().shape)
+      match.problems +=
+          str("\n  ", name, " is ", variable.spec(), ", in the file ", node.mapped().spec());
+  }
+}
+
+Match match_with(const Variables& variables, Tensors tensors, const LoadOptions& options) {
+  Match match;
+  for (const auto& variable : variables) {
+    if (RowVariable* table = as_row_variable(*variable))
+      match_table(*variable, *table, tensors, options, match);
+    else
+      match_variable(*variable, tensors, options, match);
+  }
+  for (const auto& [name, tensor] : tensors) {
+    match.loaded.unexpected.push_back(name);
+    if (!options.ignore_unexpected)
+      match.problems += str("\n  unexpected: ", name, " ", tensor.spec());
+  }
+  return match;
+}
+
+// A file of other names altogether is a mistake, whatever may be ignored.
+void require_a_name(const std::string& path, const Variables& variables, const Loaded& loaded) {
+  constexpr size_t kMostNamed = 5;
+  if (variables.empty() || loaded.missing.size() < variables.size()) return;
+  invalid(path, " has none of the variables, which are ",
+          comma_separated(loaded.missing, {}, kMostNamed), "; it has ",
+          loaded.unexpected.empty() ? "no tensors"
+                                    : comma_separated(loaded.unexpected, {}, kMostNamed));
+}
+
 }  // namespace
 
 bool is_of_each_worker(const Variable& variable) {
@@ -190,52 +266,30 @@ Metadata load_metadata(const std::string& path, Workers& workers) {
       .metadata;
 }
 
-Metadata load_variables(const std::string& path, const Variables& variables,
-                        const LoadOptions& options, Workers& workers) {
+Loaded load_variables(const std::string& path, const Variables& variables,
+                      const LoadOptions& options, Workers& workers) {
   together(workers, [&] { require_own_names("load", variables); });
   Safetensors content = read(path, workers);
   const Safetensors rest{.tensors = take_extra(content.tensors), .metadata = content.metadata};
-  std::string problems;
-  std::vector<std::pair<Variable*, Tensor>> values;
-  std::vector<std::pair<RowVariable*, VariableRows>> tables;
-  for (const auto& variable : variables) {
-    if (RowVariable* table = as_row_variable(*variable)) {
-      if (options.ignore_missing && !content.tensors.contains(numbers_key(*variable))) continue;
-      problems +=
-          take_rows(*variable, content.tensors, tables.emplace_back(table, VariableRows{}).second);
-      continue;
-    }
-    const auto node = content.tensors.extract(variable->name());
-    if (node.empty()) {
-      if (!options.ignore_missing)
-        problems += str("\n  missing: ", variable->name(), " ", variable->spec(),
-                        content.tensors.contains(numbers_key(*variable))
-                            ? ": in the file it makes its rows on first use, and here it has all"
-                            : "");
-    } else if (node.mapped().spec() == variable->spec()) {
-      values.emplace_back(variable.get(), node.mapped());
-    } else if (!options.ignore_other_shapes || node.mapped().shape() == variable->spec().shape) {
-      problems += str("\n  ", variable->name(), " is ", variable->spec(), ", in the file ",
-                      node.mapped().spec());
-    }
-  }
-  if (!options.ignore_unexpected) {
-    for (const auto& [name, tensor] : content.tensors)
-      problems += str("\n  unexpected: ", name, " ", tensor.spec());
-  }
+  if (options.convert)
+    content.tensors =
+        together(workers, [&] { return converted(content.tensors, options.convert); });
+  Match match = match_with(variables, std::move(content.tensors), options);
   together(workers, [&] {
-    if (!problems.empty()) invalid(path, " does not fit the variables:", problems);
+    if (!match.problems.empty()) invalid(path, " does not fit the variables:", match.problems);
+    require_a_name(path, variables, match.loaded);
     if (options.check) options.check(rest);
   });
   // Workers on their own that share variables: one of them sets these, and the others go on.
   const bool sets_shared = workers.size() > 1 || workers.is_chief();
-  for (auto& [variable, value] : values) {
+  for (auto& [variable, value] : match.values) {
     if (sets_shared || is_of_each_worker(*variable)) variable->assign(value);
     value = Tensor();  // assigned values may lie in memory twice until the next step
   }
-  for (const auto& [table, rows] : tables)
+  for (const auto& [table, rows] : match.tables)
     if (sets_shared) table->assign_rows(rows);
-  return rest.metadata;
+  match.loaded.metadata = rest.metadata;
+  return match.loaded;
 }
 
 }  // namespace cohort

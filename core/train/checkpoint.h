@@ -66,18 +66,30 @@ struct LoadOptions {
   // Variables that have another shape in the file keep their values, as with Keras' skip_mismatch;
   // but not tables of which it has the rows in use.
   bool ignore_other_shapes = false;
+  // Makes of the tensors of the file, by name, those to be loaded: under other names, in other
+  // layouts (Tensor::transpose), as files of other libraries need. With several workers, all call
+  // it and have to get the same.
+  std::function<Tensors(const Tensors& file)> convert = {};
   // Looks at the strings and the extra tensors of a file that fits, before any variable changes;
   // what it throws, on all workers alike, is why none does.
   std::function<void(const Safetensors& rest)> check = {};
 };
-// Sets `variables` from a file and returns its strings. Names, shapes and dtypes are compared
-// first: when something does not fit, all of it is listed (kInvalidArgument) and no variable has
-// changed; and so it is for names with which Snapshot would not save them. With several workers,
-// the chief reads and tells the others, which need no such file; where each acts on its own
-// (InputContext::independent), all read, and the chief alone sets the variables that they share
-// (is_of_each_worker).
-Metadata load_variables(const std::string& path, const Variables& variables,
-                        const LoadOptions& options = {},
-                        Workers& workers = default_strategy().workers());
+// What a file has come to: names of variables, and of tensors that were none of them.
+struct Loaded {
+  Metadata metadata = {};                      // the file's strings
+  std::vector<std::string> variables = {};     // that were set
+  std::vector<std::string> missing = {};       // that the file lacks
+  std::vector<std::string> other_shapes = {};  // that have another shape there
+  std::vector<std::string> unexpected = {};    // in the file alone
+};
+// Sets `variables` from a file. Names, shapes and dtypes are compared first: when something does
+// not fit, all of it is listed (kInvalidArgument) and no variable has changed; so it is where the
+// file has none of the names, whatever may be ignored, and for names with which Snapshot would not
+// save them. With several workers, the chief reads and tells the others, which need no such file;
+// where each acts on its own (InputContext::independent), all read, and the chief alone sets the
+// variables that they share (is_of_each_worker).
+Loaded load_variables(const std::string& path, const Variables& variables,
+                      const LoadOptions& options = {},
+                      Workers& workers = default_strategy().workers());
 
 }  // namespace cohort

@@ -328,14 +328,15 @@ void Model::save_weights(const std::string& path) const {
   save_variables(path, all, {}, strategy().workers());
 }
 
-void Model::load_weights(const std::string& path, const LoadOptions& options) {
+Loaded Model::load_weights(const std::string& path, const LoadOptions& options) {
   if (!network().built()) {
-    load_metadata(path, strategy().workers());
+    Metadata metadata = load_metadata(path, strategy().workers());
     state_->pending = {path, options, false};
-    return;
+    return {.metadata = std::move(metadata)};
   }
-  load_variables(path, built_variables(), options, strategy().workers());
+  Loaded loaded = load_variables(path, built_variables(), options, strategy().workers());
   state_->pending.reset();
+  return loaded;
 }
 
 void Model::save_checkpoint(const std::string& path, const Metadata& metadata) const {
@@ -344,15 +345,15 @@ void Model::save_checkpoint(const std::string& path, const Metadata& metadata) c
   save_variables(path, all, metadata, strategy().workers());
 }
 
-Metadata Model::load_checkpoint(const std::string& path, const LoadOptions& options) {
+Loaded Model::load_checkpoint(const std::string& path, const LoadOptions& options) {
   if (!network().built() || !state_->stepper) {
     Metadata metadata = load_metadata(path, strategy().workers());
     state_->pending = {path, options, true};
-    return metadata;
+    return {.metadata = std::move(metadata)};
   }
-  Metadata metadata = load_variables(path, checkpoint_variables(), options, strategy().workers());
+  Loaded loaded = load_variables(path, checkpoint_variables(), options, strategy().workers());
   state_->pending.reset();
-  return metadata;
+  return loaded;
 }
 
 void Model::require_loaded() const {

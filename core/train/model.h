@@ -178,13 +178,14 @@ class Model {
   // Weights alone, as a safetensors file. A file that is loaded before the model is built is read
   // again when it is: by build(), or what builds it first, which throws what does not fit. Until it
   // is loaded, or another one in its place, what trains or predicts tries that again, and what else
-  // would use or save the weights is kFailedPrecondition.
+  // would use or save the weights is kFailedPrecondition. What is returned before it is loaded has
+  // the file's strings alone.
   void save_weights(const std::string& path) const;
-  void load_weights(const std::string& path, const LoadOptions& options = {});
+  Loaded load_weights(const std::string& path, const LoadOptions& options = {});
   // Weights and the optimizer's state. Before the model is built and compiled, loading waits for
   // both, and predicting is kFailedPrecondition until then, too.
   void save_checkpoint(const std::string& path, const Metadata& metadata = {}) const;
-  Metadata load_checkpoint(const std::string& path, const LoadOptions& options = {});
+  Loaded load_checkpoint(const std::string& path, const LoadOptions& options = {});
 
   const nn::Layer& network() const;
   Strategy& strategy() const;                 // whose scope it was made in

@@ -23,7 +23,7 @@ TEST(Checkpoint, HoldsWeightsAndTheOptimizersState) {
   trained.save_checkpoint(path, {{"note", "first"}});
 
   auto fresh = classifier();
-  EXPECT_EQ(fresh.load_checkpoint(path), (Metadata{{"note", "first"}}));
+  EXPECT_EQ(fresh.load_checkpoint(path).metadata, (Metadata{{"note", "first"}}));
   EXPECT_EQ(bits(fresh), bits(trained));
 }
 
@@ -103,8 +103,52 @@ TEST(Checkpoint, MissingAndUnexpectedNamesMayBeIgnored) {
   write_safetensors(path, {.tensors = {{"dense_1/bias", Tensor::full(DType::kFloat32, {2}, 7)},
                                        {"extra", Tensor::zeros(DType::kFloat32, {1})}}});
   auto model = classifier();
-  model.load_weights(path, {.ignore_missing = true, .ignore_unexpected = true});
+  const Loaded loaded =
+      model.load_weights(path, {.ignore_missing = true, .ignore_unexpected = true});
   EXPECT_EQ(model.variables().back()->value().data<float>()[1], 7);
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(loaded.variables, (Names{"dense_1/bias"}));
+  EXPECT_EQ(loaded.missing, (Names{"dense/kernel", "dense/bias", "dense_1/kernel"}));
+  EXPECT_EQ(loaded.unexpected, (Names{"extra"}));
+  EXPECT_EQ(loaded.other_shapes, Names());
+}
+
+TEST(Checkpoint, OfOtherNamesAltogetherIsRefusedWhateverMayBeIgnored) {
+  const std::string path = make_folder() + "/other.safetensors";
+  write_safetensors(path, {.tensors = {{"conv1.weight", Tensor::zeros(DType::kFloat32, {2})},
+                                       {"fc.weight", Tensor::zeros(DType::kFloat32, {1})}}});
+  auto model = classifier();
+  const LoadOptions all{.ignore_missing = true, .ignore_unexpected = true};
+  EXPECT_EQ(error_of([&] { model.load_weights(path, all); }),
+            path +
+                " has none of the variables, which are dense/kernel, dense/bias, dense_1/kernel, "
+                "dense_1/bias; it has conv1.weight, fc.weight");
+}
+
+TEST(Checkpoint, OfAnotherLibraryIsConvertedAsItIsLoaded) {
+  const std::string path = make_folder() + "/torch.safetensors";
+  const Tensor head =
+      Tensor::from<float>({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, {2, 8});
+  write_safetensors(path, {.tensors = {{"head.weight", head},
+                                       {"head.bias", Tensor::full(DType::kFloat32, {2}, 7)},
+                                       {"num_batches", Tensor::scalar(int64_t{3})}}});
+  const auto convert = [](const Tensors& file) {
+    Tensors weights;
+    weights["dense_1/kernel"] = file.at("head.weight").transpose({1, 0});
+    weights["dense_1/bias"] = file.at("head.bias");
+    return weights;
+  };
+  auto model = classifier();
+  const Loaded loaded = model.load_weights(path, {.ignore_missing = true, .convert = convert});
+  EXPECT_EQ(loaded.variables, (std::vector<std::string>{"dense_1/kernel", "dense_1/bias"}));
+  EXPECT_EQ(loaded.unexpected, std::vector<std::string>());
+  EXPECT_EQ(to_string(model.variables()[2]->value()), to_string(head.transpose({1, 0})));
+  EXPECT_EQ(model.variables()[3]->value().data<float>()[0], 7);
+
+  const auto nothing = [](const Tensors&) { return Tensors{{"dense/bias", Tensor()}}; };
+  EXPECT_EQ(
+      error_of([&] { model.load_weights(path, {.ignore_missing = true, .convert = nothing}); }),
+      "what is to be loaded as \"dense/bias\" has no value");
 }
 
 TEST(Checkpoint, VariablesOfAnotherShapeMayKeepTheirValues) {
@@ -123,7 +167,8 @@ TEST(Checkpoint, VariablesOfAnotherShapeMayKeepTheirValues) {
                                        {"dense/bias", Tensor::full(DType::kFloat32, {8}, 7)},
                                        {"dense_1/kernel", Tensor::zeros(DType::kFloat32, {8, 3})},
                                        {"dense_1/bias", Tensor::full(DType::kFloat32, {2}, 7)}}});
-  model.load_weights(path, {.ignore_other_shapes = true});
+  EXPECT_EQ(model.load_weights(path, {.ignore_other_shapes = true}).other_shapes,
+            (std::vector<std::string>{"dense_1/kernel"}));
   EXPECT_EQ(to_string(model.variables()[2]->value()), head);
   for (const size_t loaded : {0, 1, 3})
     EXPECT_EQ(model.variables()[loaded]->value().data<float>()[0], 7) << loaded;
@@ -142,7 +187,7 @@ TEST(Checkpoint, MayBeLoadedBeforeThereAreVariables) {
   trained.save_checkpoint(path, {{"note", "first"}});
   const auto compile = [](Model& model) { cohort::testing::compile(model, 0.1); };
   const auto load = [&](Model& model) {
-    EXPECT_EQ(model.load_checkpoint(path), (Metadata{{"note", "first"}}));
+    EXPECT_EQ(model.load_checkpoint(path).metadata, (Metadata{{"note", "first"}}));
   };
   const auto build = [](Model& model) { model.build({{DType::kFloat32, {1, 2}}}); };
   const auto evaluate = [](Model& model) { model.evaluate(points(40).batch(8)); };
@@ -407,7 +452,7 @@ TEST(Checkpoint, ASnapshotHoldsWhatVariablesWereWhenItWasMade) {
   EXPECT_EQ(snapshot.find(*v)->item(), 1);
   EXPECT_EQ(snapshot.find(*w), nullptr);
   snapshot.save(path);
-  EXPECT_EQ(load_variables(path, {v}), (Metadata{{"note", "first"}}));
+  EXPECT_EQ(load_variables(path, {v}).metadata, (Metadata{{"note", "first"}}));
   EXPECT_EQ(v->value().item(), 1);
 }
 

@@ -189,7 +189,7 @@ double loop(const Settings& s, Strategy& strategy, const Model& model, const dat
   const std::string path = s.backup + "/loop.safetensors";
   int64_t saved = 0;
   if (!s.backup.empty() && std::filesystem::exists(path))
-    saved = std::stoll(load_variables(path, all, {}, strategy.workers()).at("steps"));
+    saved = std::stoll(load_variables(path, all, {}, strategy.workers()).metadata.at("steps"));
   const auto save = [&](int64_t steps) {
     if (!s.backup.empty())
       save_variables(path, all, {{"steps", std::to_string(steps)}}, strategy.workers());
