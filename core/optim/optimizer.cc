@@ -16,6 +16,7 @@
 #include "core/optim/loss_scale.h"
 #include "core/optim/power_sgd.h"
 #include "core/optim/rules.h"
+#include "core/optim/variable_path.h"
 
 namespace cohort::optim {
 namespace {
@@ -323,8 +324,8 @@ struct Optimizer::State {
 
   // The factor of weight decay; 0: none.
   double decay_of(const Variable& variable) const {
-    for (const std::string& part : options.weight_decay.exclude)
-      if (variable.name().find(part) != std::string::npos) return 0;
+    for (const std::string& entry : options.weight_decay.exclude)
+      if (is_named_by(variable.name(), entry)) return 0;
     return options.weight_decay.factor.value_or(0);
   }
   bool decays(const Variable& variable) const { return decay_of(variable) != 0; }
@@ -337,6 +338,21 @@ struct Optimizer::State {
                      is_floating(dtype) ? str("the loss does not depend on ", named)
                                         : str(named, " is ", dtype, ", which has no gradient"),
                      "; it is not trained\n"));
+  }
+
+  void warn_of_exclusions(const std::vector<VariablePtr>& variables) {
+    if (options.weight_decay.factor.value_or(0) == 0) return;
+    for (const std::string& entry : options.weight_decay.exclude) {
+      const auto is_named = [&](const VariablePtr& each) {
+        return is_named_by(each->name(), entry);
+      };
+      if (std::none_of(variables.begin(), variables.end(), is_named) &&
+          warned.insert("exclude " + entry).second)
+        print_notice(str("warning: weight decay is to exclude \"", entry,
+                         "\", which is no whole part of the name of any variable that is trained, "
+                         "such as \"",
+                         variables.front()->name(), "\"\n"));
+    }
   }
 
   void warn_without_variables() {
@@ -449,7 +465,10 @@ struct Optimizer::State {
 
   void apply(const std::vector<Gradient>& gradients, const std::vector<VariablePtr>& variables,
              bool are_sums) {
-    if (variables.empty()) warn_without_variables();
+    if (variables.empty())
+      warn_without_variables();
+    else
+      warn_of_exclusions(variables);
     Step step = begin_step();
     for (size_t i = 0; i < variables.size(); ++i) {
       if (gradients[i])

@@ -73,7 +73,9 @@ struct GradientOptions {
 struct WeightDecay {
   // Not negative (kInvalidArgument). None: what the optimizer has by default, 0 for all but AdamW.
   std::optional<double> factor = {};
-  // Leaves variables alone whose name contains one of these: {"bias"}.
+  // Leaves variables alone that one of these names, by one or more whole parts of their path, a
+  // number at whose end may be left out: {"bias", "layer_normalization", "dense_1/kernel"}. One
+  // that names none of the variables is told once in a warning.
   std::vector<std::string> exclude = {};
 };
 

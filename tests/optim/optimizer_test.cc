@@ -195,6 +195,33 @@ TEST(OptimizerTest, LeavesExcludedVariablesUndecayed) {
   expect_near(bias->value(), {1});
 }
 
+TEST(OptimizerTest, ExcludesFromDecayByWholePartsOfNames) {
+  const auto is_decayed = [](const std::string& name, const std::vector<std::string>& exclude) {
+    const auto weight = make_weight(name, {1});
+    const Optimizer sgd = SGD(0.5, {.weight_decay = {.factor = 0.5, .exclude = exclude}});
+    testing::step_along_input(sgd, weight)({testing::vector({0})});
+    return testing::to_vector(weight->value())[0] != 1;
+  };
+  ::testing::internal::CaptureStderr();
+  EXPECT_TRUE(is_decayed("debias/dense/kernel", {"bias"}));
+  EXPECT_EQ(
+      ::testing::internal::GetCapturedStderr(),
+      "warning: weight decay is to exclude \"bias\", which is no whole part of the name of any "
+      "variable that is trained, such as \"debias/dense/kernel\"\n");
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(is_decayed("debias/dense/bias", {"bias"}));
+  EXPECT_FALSE(is_decayed("block/norm_12/gamma", {"norm"}));
+  EXPECT_FALSE(is_decayed("block/norm_12/gamma", {"norm_12"}));
+  EXPECT_FALSE(is_decayed("block/norm_12/gamma", {"norm/gamma"}));
+  EXPECT_FALSE(is_decayed("gamma", {"gamma"}));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ::testing::internal::CaptureStderr();
+  for (const char* other : {"norm_1", "norm_1x", "block/gamma", "gam", "", "norm/gamma/x", "_12"})
+    EXPECT_TRUE(is_decayed("block/norm_12/gamma", {other})) << other;
+  EXPECT_TRUE(is_decayed("norm_/gamma", {"norm"}));
+  ::testing::internal::GetCapturedStderr();
+}
+
 // The weights {3} and {4, 0} after one step of SGD(1) along gradients equal to themselves.
 std::vector<double> after_clipping(const GradientOptions& options) {
   const auto a = make_weight("a", {3}), b = make_weight("b", {4, 0});

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string_view>
+
+namespace cohort::optim {
+
+// Whether `entry` names a variable, or a layer that it is in, by one or more parts of its path, as
+// they are or without the numbers that siblings are given: "dense_1/bias" is named by "bias",
+// "dense_1", "dense" and "dense/bias".
+bool is_named_by(std::string_view path, std::string_view entry);
+
+}  // namespace cohort::optim
