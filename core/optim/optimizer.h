@@ -53,7 +53,8 @@ struct GradientOptions {
   double clipnorm = 0;         // each gradient scaled down to this L2 norm at most
   double global_clipnorm = 0;  // all gradients scaled down together to this L2 norm at most
   // Applies the mean of the gradients of this many calls at the last of them. Each replica adds up
-  // its own; only the last call communicates.
+  // its own; only the last call communicates. Schedules and bias corrections count updates, not
+  // calls.
   int64_t accumulation_steps = 1;
   // How replicas sum dense gradients; none: as they are. The same with one replica, so that the
   // number of replicas makes no difference.

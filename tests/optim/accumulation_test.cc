@@ -85,6 +85,20 @@ TEST_P(AccumulationReplicasTest, SavesTheSumOverReplicas) {
   testing::expect_near(weight->value(), {0, 0});
 }
 
+TEST_P(AccumulationReplicasTest, SchedulesCountUpdates) {
+  MirroredStrategy strategy(first_cpus(GetParam()));
+  const auto scope = strategy.scope();
+  const Optimizer sgd = SGD(Schedule([](const Value& step) { return 1.0 + step; }),
+                            {.gradients = {.accumulation_steps = 3}});
+  const Function step = testing::step_along_input(sgd, make_weight("w", {1, 2}));
+  std::vector<double> rates;
+  for (int call = 0; call < 7; ++call) {
+    rates.push_back(sgd.learning_rate());
+    strategy.run(step, gradients(1));
+  }
+  EXPECT_THAT(rates, ::testing::ElementsAre(1, 1, 1, 2, 2, 2, 3));
+}
+
 TEST_P(AccumulationReplicasTest, NeedsItsStrategyToRunTheStep) {
   if (GetParam() == 1) return;
   MirroredStrategy strategy(first_cpus(GetParam()));
