@@ -108,7 +108,10 @@ class FunctionalLayer final : public LayerBase {
  protected:
   Value call(const std::vector<Value>& inputs, const CallContext& context) override {
     if (inputs.size() != inputs_.size())
-      invalid("the network takes ", inputs_.size(), " inputs, got ", inputs.size());
+      invalid("the network takes ", inputs_.size(), " inputs, got ", inputs.size(),
+              inputs.size() < inputs_.size()
+                  ? "; tensors of a batch that are named \"label\" or \"weight\" are no inputs"
+                  : "");
     std::map<const Symbol::Node*, Value> values;
     for (size_t i = 0; i < inputs.size(); ++i) {
       check_input(i, inputs[i].spec());

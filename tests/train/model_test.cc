@@ -68,6 +68,22 @@ TEST(Model, WhatIsComputedOutsideTrainingDoesNotChangeIt) {
   EXPECT_EQ(train(true), train(false));
 }
 
+TEST(Model, SaysThatATensorNamedWeightIsNoInput) {
+  const auto age = nn::Input({1}), weight = nn::Input({1});
+  auto model = nn::Functional({age, weight}, nn::Dense(2)(nn::Concatenate()({age, weight})));
+  testing::compile(model);
+  const Tensor column = Tensor::full(DType::kFloat32, {4, 1}, 1);
+  const data::Dataset people =
+      data::from_tensor_slices(
+          {{"age", column}, {"weight", column}, {"label", Tensor::zeros(DType::kInt32, {4})}})
+          .batch(4);
+  const std::string message = error_of([&] { model.fit(people, {.verbose = Verbose::kSilent}); });
+  EXPECT_NE(message.find("the network takes 2 inputs, got 1; tensors of a batch that are named "
+                         "\"label\" or \"weight\" are no inputs"),
+            std::string::npos)
+      << message;
+}
+
 TEST(Model, EvaluateTakesTensorsAndSteps) {
   auto model = classifier();
   const auto all = *points(64).batch(64).iterate().next();
