@@ -35,6 +35,11 @@ class Callback {
   // With the results of the epoch and of its validation. A callback may add to them for those after
   // it. An epoch that is stopped before its first step has none, and does not count.
   virtual void on_epoch_end(Training& /*training*/, Logs& /*logs*/) {}
+  // Around each validation of fit(), before on_epoch_end(); what changes variables for it, as to
+  // their averages, puts them back at its end. That comes as well where an interrupt ends
+  // validation, but not after an error.
+  virtual void on_validation_begin(Training& /*training*/) {}
+  virtual void on_validation_end(Training& /*training*/) {}
   virtual void on_batch_begin(Training& /*training*/) {}
   virtual void on_batch_end(Training& /*training*/) {}
 

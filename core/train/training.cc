@@ -266,9 +266,11 @@ bool Training::validate(Logs& logs) {
     return true;
   const int64_t tested = stepper_.tested();
   try {
+    call(&Callback::on_validation_begin);
     const auto validation =
         model_.test(options_.validation_data->batches(options_.validation_batch_size),
                     {.steps = options_.validation_steps});
+    call(&Callback::on_validation_end);
     if (!validation) {
       stepper_.continue_tests_at(tested);
       return false;

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "tests/distribute/testing.h"
 #include "tests/train/testing.h"
 
@@ -349,6 +351,41 @@ TEST(Fit, AnEpochThatACallbackStopsIsValidated) {
       {.validation_data = points(8).batch(8), .callbacks = {hooks}, .verbose = kSilent});
   EXPECT_EQ(history.epochs, std::vector<int64_t>{0});
   EXPECT_EQ(history["val_loss"].size(), 1u);
+}
+
+// As the averages of weights are.
+TEST(Fit, ACallbackMayValidateByOtherWeights) {
+  std::string order;
+  Variables variables;
+  std::vector<Tensor> kept;
+  auto hooks = std::make_shared<Hooks>();
+  hooks->validation_begin = [&](Training& training) {
+    order += "b";
+    variables = training.model().variables();
+    for (const auto& variable : variables) {
+      kept.push_back(variable->value());
+      variable->assign(Tensor::zeros(variable->spec().dtype, variable->spec().shape));
+    }
+  };
+  hooks->validation_end = [&](Training&) {
+    order += "e";
+    for (size_t i = 0; i < variables.size(); ++i) variables[i]->assign(kept[i]);
+    kept.clear();
+  };
+  hooks->epoch_end = [&](Training&, Logs&) { order += "."; };
+  const auto train = [](Model& model, std::vector<CallbackPtr> callbacks) {
+    return model.fit(points(40).batch(8), {.epochs = 4,
+                                           .validation_data = points(8).batch(4),
+                                           .validation_freq = 2,
+                                           .callbacks = std::move(callbacks),
+                                           .verbose = kSilent});
+  };
+  auto swapped = classifier(), plain = classifier();
+  const auto history = train(swapped, {hooks});
+  train(plain, {});
+  EXPECT_EQ(order, ".be..be.");
+  for (const double loss : history["val_loss"]) EXPECT_NEAR(loss, std::log(2), 1e-6);
+  EXPECT_EQ(cohort::testing::bits(swapped), cohort::testing::bits(plain));
 }
 
 TEST(Fit, AnEpochThatIsStoppedBeforeItsFirstStepIsNone) {

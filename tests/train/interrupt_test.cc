@@ -265,6 +265,10 @@ TEST(Interrupt, EndsAValidationWhichIsDoneAgainByWhoeverContinues) {
   int64_t epochs_ended = 0;
   auto hooks = std::make_shared<testing::Hooks>();
   hooks->epoch_end = [&](Training&, Logs&) { ++epochs_ended; };
+  int64_t validating = 0;
+  hooks->validation_begin = [&](Training&) { ++validating; };
+  hooks->validation_end = [&](Training&) { --validating; };
+  hooks->train_end = [&](Training&) { EXPECT_EQ(validating, 0); };
   EXPECT_EQ(testing::error_of(
                 [&] {
                   fit(broken, 2'040, {callbacks::BackupAndRestore(folder), hooks});

@@ -101,7 +101,8 @@ inline std::string error_of(const std::function<void()>& f, Code code = Code::kI
 
 // A callback made of lambdas.
 struct Hooks : Callback {
-  std::function<void(Training&)> train_begin, train_end, epoch_begin, batch_begin, batch_end;
+  std::function<void(Training&)> train_begin, train_end, epoch_begin, batch_begin, batch_end,
+      validation_begin, validation_end;
   std::function<void(Training&, Logs&)> epoch_end;
 
   void on_train_begin(Training& t) override {
@@ -115,6 +116,12 @@ struct Hooks : Callback {
   }
   void on_epoch_end(Training& t, Logs& logs) override {
     if (epoch_end) epoch_end(t, logs);
+  }
+  void on_validation_begin(Training& t) override {
+    if (validation_begin) validation_begin(t);
+  }
+  void on_validation_end(Training& t) override {
+    if (validation_end) validation_end(t);
   }
   void on_batch_begin(Training& t) override {
     if (batch_begin) batch_begin(t);
