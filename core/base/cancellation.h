@@ -6,8 +6,8 @@ namespace cohort {
 
 // While one is alive, what this thread is at ends with kCancelled soon after `cancelled` was set:
 // a function between two of its kernels, or on a GPU, which gets all of them at once, before them;
-// a wait for what a dataset makes ahead. Of nested ones the innermost counts. `cancelled` must stay
-// as long.
+// a dataset between two elements, also where it waits for what its threads make. Of nested ones the
+// innermost counts. `cancelled` must stay as long.
 class CancelScope {
  public:
   explicit CancelScope(const std::atomic<bool>& cancelled);

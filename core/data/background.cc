@@ -1,5 +1,6 @@
 #include "core/data/background.h"
 
+#include <atomic>
 #include <system_error>
 #include <utility>
 
@@ -12,6 +13,9 @@ std::jthread start_background(std::function<void(std::stop_token)> body) {
   try {
     return std::jthread([body = std::move(body)](std::stop_token stop) {
       set_num_threads(1);
+      std::atomic<bool> stopped = false;
+      const std::stop_callback on_stop(stop, [&stopped] { stopped = true; });
+      const CancelScope cancellable(stopped);
       body(stop);
     });
   } catch (const std::system_error& error) {

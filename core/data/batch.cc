@@ -94,6 +94,7 @@ class BatchStream : public Stream {
 std::optional<Element> read_batch(Stream& input, int64_t size, bool drop_remainder, int64_t& read) {
   std::vector<Item> items;
   while (static_cast<int64_t>(items.size()) < size) {
+    check_cancelled();
     std::optional<Item> item = input.next();
     if (!item) break;
     items.push_back(*std::move(item));

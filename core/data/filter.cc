@@ -12,8 +12,10 @@ class FilterStream : public Stream {
       : input_(std::move(input)), keep_(keep) {}
 
   std::optional<Item> next() override {
-    while (std::optional<Item> item = input_->next())
+    while (std::optional<Item> item = input_->next()) {
       if (keep_(item->make())) return item;
+      check_cancelled();
+    }
     return std::nullopt;
   }
   Position save() const override { return {"filter", {}, {input_->save()}}; }

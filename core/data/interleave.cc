@@ -32,6 +32,7 @@ class InterleaveStream : public Stream {
 
   std::optional<Item> next() override {
     while (!input_ended_ || !cycle_.empty()) {
+      check_cancelled();
       if (!cycle_.contains(turn_) && !open_next()) {
         turn_to_next_open();
         continue;

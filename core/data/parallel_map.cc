@@ -41,7 +41,8 @@ class ParallelMapStream : public Stream {
     start();
     std::unique_lock lock(mutex_);
     Job* job = nullptr;
-    done_.wait(lock, [&] { return (job = deliverable()) != nullptr || (ended_ && jobs_.empty()); });
+    wait_cancellably(done_, lock,
+                     [&] { return (job = deliverable()) != nullptr || (ended_ && jobs_.empty()); });
     if (!job) return std::nullopt;
     if (job->error) std::rethrow_exception(job->error);
     Item item{.element = std::move(job->result)};

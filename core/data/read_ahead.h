@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -11,14 +10,10 @@
 #include <thread>
 #include <utility>
 
-#include "core/base/cancellation.h"
 #include "core/data/background.h"
 #include "core/data/position.h"
 
 namespace cohort::data {
-
-// How often a wait looks whether it has been cancelled (core/base/cancellation.h).
-inline constexpr std::chrono::milliseconds kCancelInterval(20);
 
 // Makes values on a background thread, up to `count` ahead of who takes them. The thread starts
 // with the first next() and ends with this object.
@@ -34,8 +29,7 @@ class ReadAhead {
   std::optional<T> next() {
     start();
     std::unique_lock lock(mutex_);
-    while (!filled_.wait_for(lock, kCancelInterval, [&] { return !ready_.empty(); }))
-      check_cancelled();
+    wait_cancellably(filled_, lock, [&] { return !ready_.empty(); });
     Ready& front = ready_.front();
     if (front.error) std::rethrow_exception(front.error);
     if (!front.value) return std::nullopt;

@@ -28,6 +28,7 @@ class RepeatStream : public Stream {
   int64_t skip(int64_t count) override {
     int64_t skipped = 0;
     while (input_) {
+      check_cancelled();
       const int64_t here = input_->skip(count - skipped);
       skipped += here;
       if (here > 0) pass_is_empty_ = false;

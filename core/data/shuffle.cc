@@ -80,6 +80,7 @@ class ShuffleStream : public Stream {
   };
 
   void read() {
+    check_cancelled();
     if (read_ % buffer_size_ == 0) note_position();
     std::optional<Item> item = input_->next();
     if (item)

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/cancellation.h"
 #include "core/base/random.h"
 #include "core/data/element.h"
 #include "core/data/position.h"
@@ -54,6 +55,8 @@ struct Item {
 };
 
 // One pass over a source. Used by one thread at a time; may refer to its source, which outlives it.
+// What may take many elements of its input for one of its own calls check_cancelled() between them:
+// the thread that reads it may be told to stop.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -64,7 +67,7 @@ class Stream {
   // many.
   virtual int64_t skip(int64_t count) {
     int64_t skipped = 0;
-    while (skipped < count && next()) ++skipped;
+    for (; skipped < count && next(); ++skipped) check_cancelled();
     return skipped;
   }
   // Where the stream stands: what the next call of next() depends on.

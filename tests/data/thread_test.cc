@@ -1,7 +1,14 @@
 // map, filter, cache and prefetch: when, where and how often elements are made.
 
+#include <array>
 #include <atomic>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "core/base/threads.h"
@@ -154,6 +161,53 @@ TEST(Iterator, EndsItsThreadsWhereverTheyAre) {
                             .prefetch(4)
                             .iterate();
     for (int i = 0; i < taken; ++i) EXPECT_TRUE(iterator.next());
+  }
+}
+
+// 0 to 9 in a first pass; then 10, 11, ..., each of which raises `further`, until `give_up`.
+Dataset endless_from_the_second_pass(Level& further, std::atomic<bool>& give_up) {
+  const auto passes = std::make_shared<std::atomic<int>>(0);
+  return generator([&, passes] {
+    const bool is_first = (*passes)++ == 0;
+    return [&, is_first, next = int64_t{is_first ? 0 : 10}]() mutable -> std::optional<Element> {
+      if (give_up || (is_first && next == 10)) return std::nullopt;
+      if (!is_first) further.raise();
+      return with_value(next++);
+    };
+  });
+}
+
+TEST(Iterator, EndsAThreadThatGathersElementsOrSearchesForOneInVain) {
+  struct Case {
+    std::string name;
+    std::function<Dataset(const Dataset&)> transform;
+  };
+  constexpr int64_t kMore = int64_t{1} << 40;
+  const auto is_early = [](const Element& e) { return value_of(e) < 10; };
+  const auto nothing_late = [&](const Element& e) { return range(is_early(e) ? 1 : 0); };
+  const std::vector<Case> cases = {
+      {"filter", [&](const Dataset& d) { return d.filter(is_early); }},
+      {"filter below a parallel map",
+       [&](const Dataset& d) { return d.filter(is_early).map(same, {.num_parallel = 2}); }},
+      {"shuffle", [](const Dataset& d) { return d.shuffle(kMore); }},
+      {"batch", [](const Dataset& d) { return d.batch(kMore); }},
+      {"shard", [](const Dataset& d) { return d.shard(kMore, 0); }},
+      {"interleave", [&](const Dataset& d) { return d.interleave(nothing_late); }},
+  };
+  for (const auto& [name, transform] : cases) {
+    SCOPED_TRACE(name);
+    Level further;
+    std::atomic<bool> give_up = false;
+    std::optional<Iterator> iterator = transform(endless_from_the_second_pass(further, give_up))
+                                           .repeat()
+                                           .prefetch(20)
+                                           .prefetch(20)
+                                           .iterate();
+    EXPECT_TRUE(iterator->next());
+    EXPECT_TRUE(further.reaches(3));
+    auto destroyed = std::async(std::launch::async, [&] { iterator.reset(); });
+    EXPECT_EQ(destroyed.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+    give_up = true;
   }
 }
 
