@@ -35,7 +35,7 @@ SourcePtr share_files(const SourcePtr& source, int64_t num, int64_t index) {
   std::vector<SourcePtr> inputs = source->inputs();
   if (inputs.empty()) return source;
   for (SourcePtr& input : inputs) input = share_files(input, num, index);
-  return source->with_inputs(inputs);
+  return source->with_share(inputs, str("files ", index, " of ", num));
 }
 
 bool is_batch(const Source& source) { return dynamic_cast<const BatchSource*>(&source) != nullptr; }
@@ -51,7 +51,10 @@ SourcePtr share_elements(const SourcePtr& source, int64_t num, int64_t index,
   if (!is_above_elements(*source, may_enter_batch))
     return Dataset(read_alike(source)).shard(num, index).source();
   const bool may_enter_next = may_enter_batch && !is_batch(*source);
-  return source->with_inputs({share_elements(source->inputs()[0], num, index, may_enter_next)});
+  const bool may_enter_one_below = may_enter_batch && source->batch_size();
+  return source->with_share(
+      {share_elements(source->inputs()[0], num, index, may_enter_next)},
+      str(may_enter_one_below ? "elements of batches " : "elements ", index, " of ", num));
 }
 
 // The source whose elements share_elements() shares out.

@@ -1,4 +1,7 @@
+#include <map>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -10,7 +13,8 @@ namespace {
 
 using Items = std::vector<Item>;
 
-// The elements of a complete pass, once there was one. Thread-safe.
+// The elements of a complete pass over an input, and of one over each share of it, once there was
+// one. Thread-safe.
 class CachedPass {
  public:
   std::shared_ptr<const Items> get() const {
@@ -21,10 +25,17 @@ class CachedPass {
     std::lock_guard lock(mutex_);
     if (!items_) items_ = std::move(items);
   }
+  std::shared_ptr<CachedPass> of_share(const std::string& share) {
+    std::lock_guard lock(mutex_);
+    std::shared_ptr<CachedPass>& pass = shares_[share];
+    if (!pass) pass = std::make_shared<CachedPass>();
+    return pass;
+  }
 
  private:
   mutable std::mutex mutex_;
   std::shared_ptr<const Items> items_;
+  std::map<std::string, std::shared_ptr<CachedPass>> shares_;
 };
 
 // Reads what is cached, or else the input, which it then caches if it gets to the end.
@@ -69,18 +80,25 @@ class CacheStream : public Stream {
 
 class CacheSource : public Decorator<CacheSource> {
  public:
-  using Decorator::Decorator;
+  explicit CacheSource(SourcePtr input,
+                       std::shared_ptr<CachedPass> cache = std::make_shared<CachedPass>())
+      : Decorator(std::move(input)), cache_(std::move(cache)) {}
   // Of another input, another pass is kept.
-  CacheSource(const CacheSource& other) : Decorator(other) {}
+  CacheSource(const CacheSource& other)
+      : Decorator(other), cache_(std::make_shared<CachedPass>()) {}
+  SourcePtr with_share(const std::vector<SourcePtr>& inputs,
+                       const std::string& share) const override {
+    return std::make_shared<CacheSource>(inputs.at(0), cache_->of_share(share));
+  }
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     // Always the same pass of a pipeline: which one fills the cache must not matter,
     // also to who needs the order of the elements.
     return std::make_unique<CacheStream>(
-        input().open({.pipeline = pass.pipeline, .in_order = true}), input().is_ordered(), cache_);
+        input().open({.pipeline = pass.pipeline, .in_order = true}), input().is_ordered(), *cache_);
   }
 
  private:
-  mutable CachedPass cache_;
+  std::shared_ptr<CachedPass> cache_;
 };
 
 }  // namespace

@@ -171,8 +171,9 @@ class Dataset {
   // --- Where and when elements are made
 
   // Keeps the elements of the first complete pass in memory, for all later passes over this dataset
-  // and its copies. The input is always read as epoch 0: what is random above a cache() stays as it
-  // was.
+  // and its copies. Of one that is divided over workers, each keeps its share, for every time that
+  // it is divided in the same way. The input is always read as epoch 0: what is random above a
+  // cache() stays as it was.
   Dataset cache() const;
   // A background thread keeps up to `count` elements ready.
   Dataset prefetch(int64_t count) const;

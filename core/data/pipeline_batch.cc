@@ -33,7 +33,10 @@ class PipelineBatchStream : public Stream {
 
   std::optional<Item> next() override {
     const int64_t steps = options_.schedule.steps();
-    if (step_ == steps) return std::nullopt;
+    if (step_ == steps) {
+      input_->skip(INT64_MAX);  // to its end, which a cache() below has to see
+      return std::nullopt;
+    }
     const int64_t size = options_.schedule.rows(step_);
     std::optional<Element> batch = read_batch(*input_, size, options_.drop_remainder, read_);
     if (!batch && (size == 0 || steps != kUnknown)) batch = make_empty();
@@ -117,7 +120,10 @@ SourcePtr share_batches(const SourcePtr& source, AutoShardPolicy policy, const P
     return share_batch(source, *batch, policy, pipeline);
   std::vector<SourcePtr> inputs = source->inputs();
   for (SourcePtr& input : inputs) input = share_batches(input, policy, pipeline);
-  return source->with_inputs(inputs);
+  return source->with_share(
+      inputs, str("steps ", pipeline.index, " of ", pipeline.count, " with ", pipeline.replicas,
+                  pipeline.independent ? " replicas each" : " replicas",
+                  policy == AutoShardPolicy::kFile ? " by file" : ""));
 }
 
 // Each pipeline reads all batches and keeps its rows: the only way where a function makes them, or

@@ -134,6 +134,12 @@ class Source {
   virtual std::vector<SourcePtr> inputs() const { return {}; }
   // The same transformation of as many other inputs.
   virtual SourcePtr with_inputs(const std::vector<SourcePtr>& inputs) const;
+  // The same, of a share of its own inputs: what is kept of a pass over one of these copies is for
+  // all that have the same `share`, which says in words which one it is.
+  virtual SourcePtr with_share(const std::vector<SourcePtr>& inputs,
+                               const std::string& /*share*/) const {
+    return with_inputs(inputs);
+  }
   virtual ShardBelow shard_below() const { return ShardBelow::kNothing; }
   // The files that a source reads, and the same source reading others; null for a source that reads
   // none, or holds all that it has read.

@@ -256,6 +256,21 @@ TEST(AutoShard, MakesOnlyTheElementsOfTheShard) {
   EXPECT_EQ(calls, 25);
 }
 
+TEST(AutoShard, KeepsWhatASharesCacheHasSeenForTheNextTime) {
+  int calls = 0;
+  const auto count = [&](const Element& e) { return ++calls, e; };
+  for (const Policy policy : {Policy::kFile, Policy::kData}) {
+    calls = 0;
+    const Dataset dataset = ten_files().map(count).cache();
+    const Values first = shard_of(dataset, policy, 2, 0);
+    const int once = calls;
+    EXPECT_EQ(shard_of(dataset.batch(4), policy, 2, 0), first);
+    EXPECT_EQ(calls, once);
+    EXPECT_NE(shard_of(dataset, policy, 2, 1), first);
+    EXPECT_GT(calls, once);
+  }
+}
+
 TEST(DescribeSharding, SaysWhoReadsWhat) {
   const Dataset files = from_files({"a", "b", "c"}, three_from).batch(2);
   EXPECT_EQ(describe_sharding(files, Policy::kAuto, 2),
