@@ -9,8 +9,9 @@
 
 namespace cohort {
 
-// Makes the dataset of a worker: `context` says which of how many input pipelines it is, and else
-// what ParameterServerStrategy::input_context() does: the replicas in sync are those of one worker.
+// Makes the dataset of a worker, once for each coordinator: all passes are over that one, several
+// perhaps at a time. `context` says which of how many input pipelines it is, and else what
+// ParameterServerStrategy::input_context() does: the replicas in sync are those of one worker.
 using DatasetFunction = std::function<data::Dataset(const InputContext& context)>;
 
 // Gives a dataset of this program a name, under which ClusterCoordinator::create_per_worker_dataset

@@ -23,14 +23,19 @@ WorkerResources::What WorkerResources::make(const CreateVariable& variable) cons
                                 devices_);
 }
 
-WorkerResources::What WorkerResources::make(const CreateIterator& iterator) const {
-  const data::Dataset dataset = make_registered_dataset(
-      iterator.dataset, {.num_input_pipelines = attach_.num_workers,
-                         .input_pipeline_id = attach_.worker_index,
-                         .num_replicas_in_sync = static_cast<int>(devices_.size()),
-                         .independent = true});
+WorkerResources::What WorkerResources::make(const CreateIterator& iterator) {
   // Made ahead: while others compute, and so that a wait for an element can be cancelled.
-  return dataset.prefetch(1).iterate({.epoch = iterator.pass});
+  return dataset(iterator.dataset).prefetch(1).iterate({.epoch = iterator.pass});
+}
+
+const data::Dataset& WorkerResources::dataset(const std::string& name) {
+  const auto found = datasets_.find(name);
+  if (found != datasets_.end()) return found->second;
+  const InputContext context{.num_input_pipelines = attach_.num_workers,
+                             .input_pipeline_id = attach_.worker_index,
+                             .num_replicas_in_sync = static_cast<int>(devices_.size()),
+                             .independent = true};
+  return datasets_.emplace(name, make_registered_dataset(name, context)).first->second;
 }
 
 void WorkerResources::keep(uint64_t id, Kept kept) { kept_.insert_or_assign(id, std::move(kept)); }

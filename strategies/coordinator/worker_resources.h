@@ -38,7 +38,7 @@ class WorkerResources {
 
   // These are not kept yet. kInvalidArgument, kNotFound, and what a program's dataset throws.
   What make(const CreateVariable& variable) const;
-  What make(const CreateIterator& iterator) const;
+  What make(const CreateIterator& iterator);
   // In place of what has this number.
   void keep(uint64_t id, Kept kept);
   // It is kept no longer; nothing where there is none.
@@ -59,9 +59,13 @@ class WorkerResources {
   void forget_sums();
 
  private:
+  // That of this name, which is made for its first pass: what it caches is for all of them.
+  const data::Dataset& dataset(const std::string& name);
+
   const Attach& attach_;
   const std::vector<Device>& devices_;
   std::map<uint64_t, Kept> kept_;
+  std::map<std::string, data::Dataset> datasets_;
 };
 
 }  // namespace cohort::coordinator

@@ -341,6 +341,26 @@ TEST(ClusterCoordinator, EachPassHasAnOrderOfItsOwnAlsoOnAWorkerThatStartsAgain)
   EXPECT_EQ((std::set<std::vector<float>>{order(first), order(second), order(third)}), orders);
 }
 
+TEST(ClusterCoordinator, AllPassesAreOverTheOneDatasetThatAWorkerHasMade) {
+  static std::atomic<int> made = 0, calls = 0;
+  register_dataset("made once", [](const InputContext&) {
+    ++made;
+    const auto count = [](const data::Element& e) { return ++calls, e; };
+    return data::range(3).map(count).cache().batch(3);
+  });
+  TestCluster cluster(1);
+  const auto coordinator = cluster.coordinator();
+  const auto sum = summing();
+  for (int pass = 0; pass < 3; ++pass) {
+    const auto batches = coordinator->create_per_worker_dataset("made once").iterate();
+    EXPECT_EQ(coordinator->schedule(sum, batches).get(kPatience).item(), 3);
+    coordinator->schedule(sum, batches);
+    EXPECT_ERROR(coordinator->join(kPatience), Code::kOutOfRange, "at its end");
+  }
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(calls, 3);
+}
+
 TEST(ClusterCoordinator, TheEndOfTheDataIsToldFromOtherErrorsOfItsCode) {
   register_dataset("one batch", [](const InputContext&) { return data::range(3).batch(3); });
   TestCluster cluster(1);
