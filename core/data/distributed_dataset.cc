@@ -333,7 +333,8 @@ data::DistributedDataset Strategy::distribute_dataset(const data::Dataset& datas
     const data::Pipeline pipeline{context.num_input_pipelines, context.input_pipeline_id,
                                   static_cast<int>(devices().size()), context.independent};
     auto batches = data::pipeline_batches(dataset, options, pipeline);
-    const bool must_agree = batches->cardinality() == data::kUnknown;
+    const bool must_agree =
+        batches->cardinality() == data::kUnknown || data::has_unknown_steps(*batches);
     return std::make_shared<data::Distribution>(
         data::Distribution{std::move(batches), dataset.source(), data::Distribution::Kind::kSplit,
                            devices(), checked_prefetch(options), workers(), must_agree});

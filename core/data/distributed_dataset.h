@@ -67,9 +67,10 @@ class DistributedIterator {
 // is left get batches of 0 rows.
 //
 // With several workers there are steps as long as any of them has data; the replicas of the others
-// get batches of 0 rows meanwhile. Where the number of elements is not known, and with a function,
-// each call of next() is therefore one of all workers. Then, on a single worker too, what has rows
-// on none of them is no step; but take(n) above batch() has counted it.
+// get batches of 0 rows meanwhile. Where the number of elements is not known, be they repeated
+// without end, and with a function, each call of next() is therefore one of all workers. Then, on a
+// single worker too, what has rows on none of them is no step; but take(n) above batch() has
+// counted it.
 //
 // A value type that is cheap to copy; immutable and thread-safe, as Dataset.
 class DistributedDataset {

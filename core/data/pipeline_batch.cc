@@ -219,6 +219,14 @@ SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
   return share_rows(dataset, pipeline).source();
 }
 
+bool has_unknown_steps(const Source& batches) {
+  if (dynamic_cast<const PipelineBatchSource*>(&batches) != nullptr)
+    return batches.cardinality() == kUnknown;
+  const std::vector<SourcePtr> inputs = batches.inputs();
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [](const SourcePtr& input) { return has_unknown_steps(*input); });
+}
+
 std::string describe_batches(const Dataset& dataset, const InputOptions& options) {
   std::string text = counted(dataset.cardinality(), "batches");
   add_batches(*dataset.source(), text);

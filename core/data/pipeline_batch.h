@@ -17,6 +17,10 @@ namespace cohort::data {
 SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
                            const Pipeline& pipeline);
 
+// Whether only reading tells for how many steps the pipelines have rows, although the number of
+// steps may be known: repeat() above batch(n) is endless, and take(n) ends it, whatever is below.
+bool has_unknown_steps(const Source& batches);
+
 // What the pipelines of a dataset have to have alike for that: "13 batches, batch(16) of 203
 // elements, divided by element". Differences that only reading would show are not in it, nor which
 // files there are where each reads its own (AutoShardPolicy::kOff).

@@ -1,6 +1,7 @@
 // Training by several workers, each a thread with a strategy of its own.
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -75,9 +76,10 @@ data::Dataset range(int64_t count) {
 
 using Numbers = std::vector<std::vector<int64_t>>;  // by step
 
-Numbers read_all(const data::DistributedDataset& dataset) {
+Numbers read_all(const data::DistributedDataset& dataset, size_t most = SIZE_MAX) {
   Numbers steps;
   for (const auto& batch : dataset) {
+    if (steps.size() == most) break;
     steps.emplace_back();
     for (const auto& part : batch) {
       const auto numbers = numbers_in(part);
@@ -163,6 +165,20 @@ TEST(MultiWorkerInput, WhatHasRowsOnNoWorkerIsNoStep) {
       }
       EXPECT_THAT(rows_of_step, Each(::testing::Gt(0u))) << "batches of " << batch;
     }
+  }
+}
+
+TEST(MultiWorkerInput, WhatRepeatsWithoutEndStepsOnWhileAnyWorkerHasRows) {
+  const auto rows =
+      data::from_files({"3", "0"}, [](const std::string& file) { return range(std::stoll(file)); });
+  for (const auto& batches : {rows.batch(2).repeat(), rows.batch(2).repeat().take(5)}) {
+    EXPECT_NE(batches.cardinality(), data::kUnknown);
+    Found<Numbers> found;
+    on_good_workers(2, [&](Worker& worker) {
+      found.set(worker, read_all(worker.distribute_dataset(batches), 5));
+    });
+    EXPECT_EQ(found.values().at(0), (Numbers{{0}, {1}, {2}, {0}, {1}}));
+    EXPECT_EQ(found.values().at(1), (Numbers{{}, {}, {}, {}, {}}));
   }
 }
 
