@@ -18,11 +18,11 @@ bool reads_files(const Source& source) {
   return std::any_of(inputs.begin(), inputs.end(), [](const auto& i) { return reads_files(*i); });
 }
 
-// Whether files may be shared out without changing what all shares together are.
-bool can_share_files(const Source& source) {
-  if (source.files()) return true;
-  if (source.shard_below() == ShardBelow::kNothing) return false;
-  return can_share_files(*source.inputs()[0]);
+// The number of files that may be shared out without changing what all shares together are.
+size_t files_to_share(const Source& source) {
+  if (source.files()) return source.files()->size();
+  if (source.shard_below() == ShardBelow::kNothing) return 0;
+  return files_to_share(*source.inputs()[0]);
 }
 
 SourcePtr share_files(const SourcePtr& source, int64_t num, int64_t index) {
@@ -94,10 +94,11 @@ std::string describe_elements(const SourcePtr& source, int64_t num) {
 
 }  // namespace
 
-AutoShardPolicy resolve_policy(const Source& source, AutoShardPolicy policy) {
+AutoShardPolicy resolve_policy(const Source& source, AutoShardPolicy policy, int64_t num) {
   if (policy == AutoShardPolicy::kAuto) {
     if (source.sampler_rank()) return AutoShardPolicy::kOff;
-    return can_share_files(source) ? AutoShardPolicy::kFile : AutoShardPolicy::kData;
+    return files_to_share(source) >= static_cast<size_t>(num) ? AutoShardPolicy::kFile
+                                                              : AutoShardPolicy::kData;
   }
   if (policy == AutoShardPolicy::kFile && !reads_files(source))
     fail(Code::kNotFound,
@@ -128,7 +129,7 @@ Dataset auto_shard(const Dataset& dataset, AutoShardPolicy policy, int64_t num, 
     invalid("auto_shard(): there is no pipeline ", index, " among ", num);
   if (num == 1) return dataset;
   require_own_rank(*dataset.source(), policy, num, index);
-  policy = resolve_policy(*dataset.source(), policy);
+  policy = resolve_policy(*dataset.source(), policy, num);
   const SourcePtr share =
       shard_source(dataset.source(), policy, num, index, /*may_enter_batch=*/true);
   return Dataset(read_by_one(share, index));
@@ -139,7 +140,7 @@ std::string describe_sharding(const Dataset& dataset, AutoShardPolicy policy, in
   if (num == 1) return "not at all: the only pipeline reads everything";
   if (policy == AutoShardPolicy::kAuto && dataset.source()->sampler_rank())
     return "not at all: each pipeline reads the rows that a DistributedSampler gives its rank";
-  policy = resolve_policy(*dataset.source(), policy);
+  policy = resolve_policy(*dataset.source(), policy, num);
   if (policy == AutoShardPolicy::kOff)
     return str("not at all: each of ", num, " pipelines reads everything");
   return policy == AutoShardPolicy::kFile ? describe_files(dataset.source(), num)

@@ -18,10 +18,11 @@ namespace cohort::data {
 // take, skip or interleave.
 // Shuffles without seeds draw another order on each pipeline, but the same one where elements are
 // chosen after them. One with a seed puts equally long shares in the same order.
-// kAuto goes by file where the files are below nothing but transformations that are blind to the
-// rest of the dataset: not below take, skip, shard and zip. Where a DistributedSampler has shared
-// out the rows already, nothing is divided, and its rank and num_replicas have to be `index` and
-// `num` (kInvalidArgument). kInvalidArgument unless 0 <= index < num.
+// kAuto goes by file where there is one for each pipeline, and the files are below nothing but
+// transformations that are blind to the rest of the dataset: not below take, skip, shard and zip.
+// Where a DistributedSampler has shared out the rows already, nothing is divided, and its rank and
+// num_replicas have to be `index` and `num` (kInvalidArgument). kInvalidArgument unless
+// 0 <= index < num.
 Dataset auto_shard(const Dataset& dataset, AutoShardPolicy policy, int64_t num, int64_t index);
 
 // Who reads what of `dataset` under auto_shard(), for people to read. kInvalidArgument without a

@@ -16,9 +16,9 @@ using ReadFunction = std::function<Dataset(const std::string& path)>;
 //
 //   data::from_files(paths, [](const std::string& path) { return data::csv(path); })
 //
-// What is made of it can be divided over workers by file: AutoShardPolicy::kFile and kAuto. Then
-// all workers need the same list in the same order, as that of a folder may not be: sort it. The
-// folder that all files are in may have another name on each host.
+// What is made of it can be divided over workers by file: AutoShardPolicy::kFile, and kAuto where
+// each has one. Then all workers need the same list in the same order, as that of a folder may not
+// be: sort it. The folder that all files are in may have another name on each host.
 Dataset from_files(std::vector<std::string> paths, ReadFunction read,
                    InterleaveOptions options = {});
 

@@ -209,7 +209,8 @@ SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
   require_sampler_of(dataset, options, pipeline);
   if (options.keep_order) return share_rows(dataset, pipeline).source();
   if (dataset.batch_size())
-    return share_batches(dataset.source(), resolve_policy(*dataset.source(), policy), pipeline);
+    return share_batches(dataset.source(),
+                         resolve_policy(*dataset.source(), policy, pipeline.count), pipeline);
   if (policy == AutoShardPolicy::kFile || policy == AutoShardPolicy::kOff)
     invalid(
         "the batches of this dataset are made by a function, so only their rows can be divided "

@@ -5,8 +5,9 @@
 
 namespace cohort::data {
 
-// What kAuto is for this source. kNotFound for kFile and a source that reads no files.
-AutoShardPolicy resolve_policy(const Source& source, AutoShardPolicy policy);
+// What kAuto is for `num` pipelines of this source. kNotFound for kFile and a source that reads no
+// files.
+AutoShardPolicy resolve_policy(const Source& source, AutoShardPolicy policy, int64_t num);
 
 // kInvalidArgument where kAuto leaves to pipeline `index` of `num` the rows that a
 // DistributedSampler has given to another rank, or to one of another number of them.

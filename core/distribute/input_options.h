@@ -8,9 +8,10 @@ namespace cohort {
 // How a dataset is divided over the input pipelines of several workers
 // (tf.data.experimental.AutoShardPolicy).
 enum class AutoShardPolicy {
-  kAuto,  // by file where the dataset reads files, else by element; but as kOff where a
-          // DistributedSampler has given each pipeline its rows
-  kFile,  // pipeline i of n reads files i, i + n, ...; kNotFound for a dataset that reads none
+  kAuto,  // by file where the dataset reads a file for each pipeline at least, else by element; but
+          // as kOff where a DistributedSampler has given each pipeline its rows
+  kFile,  // pipeline i of n reads files i, i + n, ...; with fewer files the last ones read nothing,
+          // and steps have the rows of the others alone; kNotFound for a dataset that reads none
   kData,  // pipeline i of n keeps elements i, i + n, ...
   kOff    // every pipeline reads everything, in an order of its own where a shuffle has no seed
 };

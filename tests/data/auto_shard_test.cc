@@ -77,8 +77,14 @@ TEST(AutoShard, SharesOutFilesInTurn) {
 
 TEST(AutoShard, GivesNothingToPipelinesBeyondTheFiles) {
   EXPECT_EQ(shard_of(ten_files(), Policy::kFile, 500, 499), Values());
-  EXPECT_EQ(shard_of(ten_files().shuffle(9).batch(4), Policy::kAuto, 11, 10), Values());
-  EXPECT_EQ(shard_of(ten_files(), Policy::kAuto, 500, 9), (Values{90, 91, 92}));
+  EXPECT_EQ(shard_of(ten_files().shuffle(9).batch(4), Policy::kFile, 11, 10), Values());
+  EXPECT_EQ(shard_of(ten_files(), Policy::kFile, 500, 9), (Values{90, 91, 92}));
+}
+
+TEST(AutoShard, GoesByElementWhereThereAreFewerFilesThanPipelines) {
+  EXPECT_EQ(shard_of(ten_files(), Policy::kAuto, 10, 9), (Values{90, 91, 92}));
+  EXPECT_EQ(shard_of(ten_files(), Policy::kAuto, 11, 0), (Values{0, 32, 71}));
+  EXPECT_EQ(shard_of(ten_files().batch(4), Policy::kAuto, 500, 29), Values{92});
 }
 
 TEST(AutoShard, KeepsTheFilesOfAShardTakingTurns) {
@@ -278,6 +284,8 @@ TEST(DescribeSharding, SaysWhoReadsWhat) {
   EXPECT_EQ(describe_sharding(files.shuffle(3), Policy::kFile, 4),
             "by file:\n  pipeline 0 of 4 reads a\n  pipeline 1 of 4 reads b\n"
             "  pipeline 2 of 4 reads c\n  pipeline 3 of 4 reads nothing");
+  EXPECT_EQ(describe_sharding(files, Policy::kAuto, 4),
+            "by element: pipeline i of 4 reads elements i, i + 4, i + 8, ...");
   EXPECT_EQ(describe_sharding(range(12).shuffle(4).batch(5), Policy::kAuto, 3),
             "by element: pipeline i of 3 reads elements i, i + 3, i + 6, ... of 12");
   EXPECT_EQ(describe_sharding(range(5).batch(2), Policy::kData, 10),

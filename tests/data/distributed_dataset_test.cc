@@ -362,6 +362,10 @@ TEST(SeveralPipelines, FollowThePolicy) {
   EXPECT_EQ(on_workers(files, 2, 1)[1], (Steps{{{10, 11}}, {{12, 13}}, {{30, 31}}, {{32, 33}}}));
   EXPECT_EQ(on_workers(files, 2, 1, {.auto_shard = AutoShardPolicy::kData})[1],
             (Steps{{{1, 3}}, {{11, 13}}, {{21, 23}}, {{31, 33}}}));
+  const Dataset one_file = from_files({"0"}, ten).batch(4);
+  EXPECT_EQ(on_workers(one_file, 2, 1), (std::vector<Steps>{{{{0, 2}}}, {{{1, 3}}}}));
+  EXPECT_EQ(on_workers(one_file, 2, 1, {.auto_shard = AutoShardPolicy::kFile}),
+            (std::vector<Steps>{{{{0, 1}}, {{2, 3}}}, {}}));
   EXPECT_EQ(on_workers(range(4).batch(2), 2, 1, {.auto_shard = AutoShardPolicy::kOff})[1],
             (Steps{{{0}}, {{1}}, {{2}}, {{3}}}));
   expect_error([] { on_workers(range(4).batch(2), 2, 1, {.auto_shard = AutoShardPolicy::kFile}); },
