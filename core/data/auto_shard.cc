@@ -25,6 +25,25 @@ size_t files_to_share(const Source& source) {
   return files_to_share(*source.inputs()[0]);
 }
 
+bool is_batch(const Source& source) { return dynamic_cast<const BatchSource*>(&source) != nullptr; }
+
+// How many files each path below `source` ends in, where kFile's shares together are the whole.
+// `by_steps` as for resolve_policy().
+std::optional<size_t> files_of_each_path(const Source& source, bool by_steps) {
+  if (source.files()) return source.files()->size();
+  const std::vector<SourcePtr> inputs = source.inputs();
+  if (is_batch(source)) by_steps = false;
+  if (inputs.size() == 1 && source.shard_below() == ShardBelow::kNothing && !by_steps)
+    return std::nullopt;
+  std::optional<size_t> count;
+  for (const SourcePtr& input : inputs) {
+    const std::optional<size_t> here = files_of_each_path(*input, by_steps);
+    if (!here || (count && *count != *here)) return std::nullopt;
+    count = here;
+  }
+  return count;
+}
+
 SourcePtr share_files(const SourcePtr& source, int64_t num, int64_t index) {
   if (const std::vector<std::string>* files = source->files()) {
     std::vector<std::string> mine;
@@ -37,8 +56,6 @@ SourcePtr share_files(const SourcePtr& source, int64_t num, int64_t index) {
   for (SourcePtr& input : inputs) input = share_files(input, num, index);
   return source->with_share(inputs, str("files ", index, " of ", num));
 }
-
-bool is_batch(const Source& source) { return dynamic_cast<const BatchSource*>(&source) != nullptr; }
 
 // Whether elements can be shared out below `source`: never below a second batch, whose elements
 // are batches that each share would fill differently.
@@ -94,16 +111,23 @@ std::string describe_elements(const SourcePtr& source, int64_t num) {
 
 }  // namespace
 
-AutoShardPolicy resolve_policy(const Source& source, AutoShardPolicy policy, int64_t num) {
+AutoShardPolicy resolve_policy(const Source& source, AutoShardPolicy policy, int64_t num,
+                               bool by_steps) {
   if (policy == AutoShardPolicy::kAuto) {
     if (source.sampler_rank()) return AutoShardPolicy::kOff;
     return files_to_share(source) >= static_cast<size_t>(num) ? AutoShardPolicy::kFile
                                                               : AutoShardPolicy::kData;
   }
-  if (policy == AutoShardPolicy::kFile && !reads_files(source))
+  if (policy != AutoShardPolicy::kFile) return policy;
+  if (!reads_files(source))
     fail(Code::kNotFound,
          "this dataset cannot be divided by file, because it reads none: only data::from_files() "
          "does; AutoShardPolicy::kData divides it by element");
+  if (!files_of_each_path(source, by_steps))
+    invalid(
+        "this dataset cannot be divided by file: the parts would not be the whole, as the files "
+        "are below take(), skip() or shard(), or in a zip() of datasets that do not all read "
+        "equally many files; AutoShardPolicy::kAuto and kData divide it by element");
   return policy;
 }
 
@@ -129,7 +153,7 @@ Dataset auto_shard(const Dataset& dataset, AutoShardPolicy policy, int64_t num, 
     invalid("auto_shard(): there is no pipeline ", index, " among ", num);
   if (num == 1) return dataset;
   require_own_rank(*dataset.source(), policy, num, index);
-  policy = resolve_policy(*dataset.source(), policy, num);
+  policy = resolve_policy(*dataset.source(), policy, num, /*by_steps=*/false);
   const SourcePtr share =
       shard_source(dataset.source(), policy, num, index, /*may_enter_batch=*/true);
   return Dataset(read_by_one(share, index));
@@ -140,7 +164,7 @@ std::string describe_sharding(const Dataset& dataset, AutoShardPolicy policy, in
   if (num == 1) return "not at all: the only pipeline reads everything";
   if (policy == AutoShardPolicy::kAuto && dataset.source()->sampler_rank())
     return "not at all: each pipeline reads the rows that a DistributedSampler gives its rank";
-  policy = resolve_policy(*dataset.source(), policy, num);
+  policy = resolve_policy(*dataset.source(), policy, num, /*by_steps=*/false);
   if (policy == AutoShardPolicy::kOff)
     return str("not at all: each of ", num, " pipelines reads everything");
   return policy == AutoShardPolicy::kFile ? describe_files(dataset.source(), num)

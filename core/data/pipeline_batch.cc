@@ -209,8 +209,9 @@ SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
   require_sampler_of(dataset, options, pipeline);
   if (options.keep_order) return share_rows(dataset, pipeline).source();
   if (dataset.batch_size())
-    return share_batches(dataset.source(),
-                         resolve_policy(*dataset.source(), policy, pipeline.count), pipeline);
+    return share_batches(
+        dataset.source(),
+        resolve_policy(*dataset.source(), policy, pipeline.count, /*by_steps=*/true), pipeline);
   if (policy == AutoShardPolicy::kFile || policy == AutoShardPolicy::kOff)
     invalid(
         "the batches of this dataset are made by a function, so only their rows can be divided "

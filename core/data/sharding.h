@@ -5,9 +5,12 @@
 
 namespace cohort::data {
 
-// What kAuto is for `num` pipelines of this source. kNotFound for kFile and a source that reads no
-// files.
-AutoShardPolicy resolve_policy(const Source& source, AutoShardPolicy policy, int64_t num);
+// What kAuto is for `num` pipelines of this source. For kFile, kNotFound where it reads no files,
+// and kInvalidArgument where shares by file together would not be the whole. `by_steps`: elements
+// are shared out below the last batch(n), so that what is above counts steps, the same in all
+// shares.
+AutoShardPolicy resolve_policy(const Source& source, AutoShardPolicy policy, int64_t num,
+                               bool by_steps);
 
 // kInvalidArgument where kAuto leaves to pipeline `index` of `num` the rows that a
 // DistributedSampler has given to another rank, or to one of another number of them.

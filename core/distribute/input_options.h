@@ -11,7 +11,8 @@ enum class AutoShardPolicy {
   kAuto,  // by file where the dataset reads a file for each pipeline at least, else by element; but
           // as kOff where a DistributedSampler has given each pipeline its rows
   kFile,  // pipeline i of n reads files i, i + n, ...; with fewer files the last ones read nothing,
-          // and steps have the rows of the others alone; kNotFound for a dataset that reads none
+          // and steps have the rows of the others alone; kNotFound for a dataset that reads none,
+          // kInvalidArgument where such parts are not the whole (core/data/auto_shard.h)
   kData,  // pipeline i of n keeps elements i, i + n, ...
   kOff    // every pipeline reads everything, in an order of its own where a shuffle has no seed
 };

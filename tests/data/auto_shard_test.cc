@@ -160,6 +160,18 @@ TEST(AutoShard, RefusesToShareFilesWhereThereAreNone) {
   expect_error([] { auto_shard(range(9), Policy::kAuto, 0, 0); }, Code::kInvalidArgument, {"0"});
 }
 
+TEST(AutoShard, RefusesToShareFilesWhereThePartsWouldNotBeTheWhole) {
+  const auto as_label = [](const Element& e) { return Element{{"label", e["value"]}}; };
+  const Dataset files = ten_files(), one_file = from_files({"0"}, three_from).map(as_label);
+  for (const Dataset& dataset :
+       {zip(files, range(30).map(as_label)), zip(files, one_file), files.take(4),
+        files.skip(1).batch(2), files.shard(2, 1).shuffle(9), files.batch(2).take(1)})
+    expect_error([&] { auto_shard(dataset, Policy::kFile, 2, 1); }, Code::kInvalidArgument,
+                 {"by file", "kData"});
+  const Dataset pairs = zip(files, ten_files().map(as_label)).repeat(1);
+  EXPECT_EQ(shard_of(pairs, Policy::kFile, 5, 3), (Values{30, 31, 32, 80, 81, 82}));
+}
+
 // A dataset that is divided, and the elements that its shards have together.
 struct Case {
   std::string name;

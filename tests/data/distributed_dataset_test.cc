@@ -362,6 +362,12 @@ TEST(SeveralPipelines, FollowThePolicy) {
   EXPECT_EQ(on_workers(files, 2, 1)[1], (Steps{{{10, 11}}, {{12, 13}}, {{30, 31}}, {{32, 33}}}));
   EXPECT_EQ(on_workers(files, 2, 1, {.auto_shard = AutoShardPolicy::kData})[1],
             (Steps{{{1, 3}}, {{11, 13}}, {{21, 23}}, {{31, 33}}}));
+  EXPECT_EQ(on_workers(files.skip(1).take(2), 2, 1, {.auto_shard = AutoShardPolicy::kFile})[1],
+            (Steps{{{12, 13}}, {{30, 31}}}));
+  const auto as_label = [](const Element& e) { return Element{{"label", e["value"]}}; };
+  const Dataset labelled = zip(files, range(16).map(as_label).batch(4));
+  expect_error([&] { on_workers(labelled, 2, 1, {.auto_shard = AutoShardPolicy::kFile}); },
+               Code::kInvalidArgument, {"by file", "zip()"});
   const Dataset one_file = from_files({"0"}, ten).batch(4);
   EXPECT_EQ(on_workers(one_file, 2, 1), (std::vector<Steps>{{{{0, 2}}}, {{{1, 3}}}}));
   EXPECT_EQ(on_workers(one_file, 2, 1, {.auto_shard = AutoShardPolicy::kFile}),
