@@ -210,7 +210,9 @@ Dataset from_tensor_slices(const Element& tensors);
 Dataset range(int64_t count);
 
 struct GeneratorOptions {
-  int64_t cardinality = kUnknown;  // what cardinality() is to say; has to be true
+  // What cardinality() is to say. Where it is not true, next() throws kInvalidArgument as soon as
+  // that shows.
+  int64_t cardinality = kUnknown;
 };
 // The elements of `start()`, which is called once for each pass.
 Dataset generator(std::function<NextFunction()> start, GeneratorOptions options = {});

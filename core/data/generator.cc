@@ -1,3 +1,4 @@
+#include <string_view>
 #include <utility>
 
 #include "core/data/dataset.h"
@@ -8,15 +9,19 @@ namespace {
 
 class GeneratorStream : public Stream {
  public:
-  explicit GeneratorStream(NextFunction next) : next_(std::move(next)) {}
+  GeneratorStream(NextFunction next, int64_t cardinality)
+      : next_(std::move(next)), cardinality_(cardinality) {}
 
   std::optional<Item> next() override {
     if (ended_) return std::nullopt;
     std::optional<Element> element = next_();
     if (!element) {
+      if (cardinality_ != kUnknown && yielded_ != cardinality_)
+        fail_other_count(str("ended after ", yielded_));
       ended_ = true;
       return std::nullopt;
     }
+    if (yielded_ == cardinality_) fail_other_count("went on after them");
     ++yielded_;
     return Item{.element = *std::move(element)};
   }
@@ -27,7 +32,15 @@ class GeneratorStream : public Stream {
   }
 
  private:
+  // Other rows would be lost, or steps empty, where several workers read.
+  [[noreturn]] void fail_other_count(std::string_view found) const {
+    invalid("generator(): its cardinality says ",
+            cardinality_ == kInfinite ? "that it is endless" : str(cardinality_, " elements"),
+            ", but it ", found);
+  }
+
   NextFunction next_;
+  const int64_t cardinality_;
   int64_t yielded_ = 0;
   bool ended_ = false;
 };
@@ -39,7 +52,7 @@ class GeneratorSource : public Source {
   std::unique_ptr<Stream> open(const Pass&) const override {
     NextFunction next = start_();
     if (!next) invalid("generator(): its start returned an empty function");
-    return std::make_unique<GeneratorStream>(std::move(next));
+    return std::make_unique<GeneratorStream>(std::move(next), cardinality_);
   }
   int64_t cardinality() const override { return cardinality_; }
   bool may_yield_batches() const override { return true; }

@@ -352,6 +352,22 @@ TEST(SeveralPipelines, CacheTheirSharesInTheFirstPassOverEachDistribution) {
   }
 }
 
+TEST(SeveralPipelines, FindAGeneratorThatHasMoreElementsThanItSays) {
+  const auto ten = [] {
+    return [next = int64_t{0}]() mutable -> std::optional<Element> {
+      if (next == 10) return std::nullopt;
+      return Element{{"value", Tensor::scalar(next++)}};
+    };
+  };
+  for (const int index : {0, 1})
+    expect_error(
+        [&] {
+          steps(
+              Worker(1, 2, index).distribute_dataset(generator(ten, {.cardinality = 6}).batch(2)));
+        },
+        Code::kInvalidArgument, {"says 6 elements"});
+}
+
 TEST(SeveralPipelines, FollowThePolicy) {
   const auto ten = [](const std::string& path) {
     return range(4).map([first = int64_t{std::stoll(path)}](const Element& e) {

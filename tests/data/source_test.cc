@@ -74,6 +74,27 @@ TEST(Generator, StartsAnewForEachPass) {
             0);
 }
 
+TEST(Generator, HasAsManyElementsAsItSays) {
+  const auto three = [](int64_t cardinality) {
+    return generator(
+        [] {
+          return [next = int64_t{0}]() mutable -> std::optional<Element> {
+            if (next == 3) return std::nullopt;
+            return Element{{"value", Tensor::scalar(next++)}};
+          };
+        },
+        {.cardinality = cardinality});
+  };
+  EXPECT_EQ(values(three(3)), count_up(0, 3));
+  EXPECT_EQ(values(three(5).take(3)), count_up(0, 3)) << "as long as that does not show";
+  for (const auto& [cardinality, text] :
+       {std::pair(2, "says 2 elements, but it went on"),
+        std::pair(4, "says 4 elements, but it ended after 3"), std::pair(0, "says 0 elements"),
+        std::pair(-1, "endless, but it ended after 3")})
+    expect_error([&, cardinality = cardinality] { values(three(cardinality)); },
+                 Code::kInvalidArgument, {"generator()", text});
+}
+
 TEST(Dataset, IsReadByRangeForAsOftenAsOneLikes) {
   const Dataset dataset = range(5).batch(2);
   for (int pass = 0; pass < 2; ++pass) {
