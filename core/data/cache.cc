@@ -59,11 +59,13 @@ class CacheStream : public Stream {
 
  private:
   std::optional<Item> read() {
+    const bool was_whole = std::exchange(is_whole_, false);  // and is not, where next() throws
     std::optional<Item> item = input_->next();
+    is_whole_ = was_whole;
     if (item) {
       read_.push_back(*item);
       ++index_;
-    } else {
+    } else if (is_whole_) {
       cached_ = std::make_shared<Items>(std::move(read_));
       cache_.set(cached_);
     }
@@ -74,7 +76,8 @@ class CacheStream : public Stream {
   const bool is_ordered_;  // the input (Source)
   CachedPass& cache_;
   std::shared_ptr<const Items> cached_;
-  Items read_;  // by this pass, while nothing is cached
+  Items read_;            // by this pass, while nothing is cached
+  bool is_whole_ = true;  // nothing was missed by an error
   size_t index_ = 0;
 };
 

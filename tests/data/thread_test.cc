@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "core/base/threads.h"
 #include "tests/data/testing.h"
@@ -240,6 +241,23 @@ TEST(Cache, FreezesTheOrderAboveItWhicheverPassFillsIt) {
 
 TEST(Cache, HoldsElementsInTheirOrderWhateverMapMayDo) {
   EXPECT_EQ(values(in_order_of_completion(9).cache()), count_up(0, 9));
+}
+
+TEST(Cache, KeepsNoPassThatHasThrown) {
+  bool broken = true;
+  const Dataset dataset = range(5)
+                              .map([&](const Element& e) {
+                                if (value_of(e) == 2 && std::exchange(broken, false))
+                                  fail(Code::kUnavailable, "away");
+                                return e;
+                              })
+                              .cache();
+  Iterator iterator = dataset.iterate();
+  EXPECT_TRUE(iterator.next() && iterator.next());
+  expect_error([&] { iterator.next(); }, Code::kUnavailable, {"away"});
+  EXPECT_EQ(remaining(iterator), (Values{3, 4}));
+  EXPECT_FALSE(iterator.next());
+  EXPECT_EQ(values(dataset), count_up(0, 5));
 }
 
 TEST(Cache, RefusesAnEndlessDataset) {
