@@ -99,6 +99,7 @@ class CacheSource : public Decorator<CacheSource> {
     return std::make_unique<CacheStream>(
         input().open({.pipeline = pass.pipeline, .in_order = true}), input().is_ordered(), *cache_);
   }
+  bool keeps_passes() const override { return true; }
 
  private:
   std::shared_ptr<CachedPass> cache_;

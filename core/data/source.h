@@ -121,6 +121,12 @@ class Source {
     for (const SourcePtr& input : inputs()) input->add_shuffles(found);
   }
 
+  // Whether a pass that is read to its end is kept for later ones, by a cache() in this pipeline.
+  virtual bool keeps_passes() const {
+    const std::vector<SourcePtr> all = inputs();
+    return std::ranges::any_of(all, [](const SourcePtr& input) { return input->keeps_passes(); });
+  }
+
   // Whose rows these are, where a DistributedSampler has shared out those of the whole dataset
   // among several ranks.
   virtual std::optional<SamplerRank> sampler_rank() const {

@@ -18,13 +18,14 @@ Element merge(Element a, const Element& b) {
 
 class ZipStream : public Stream {
  public:
-  ZipStream(std::unique_ptr<Stream> a, std::unique_ptr<Stream> b)
-      : a_(std::move(a)), b_(std::move(b)) {}
+  // With `ends_both`, `b` is asked for its end, too, when `a` has come to its own.
+  ZipStream(std::unique_ptr<Stream> a, std::unique_ptr<Stream> b, bool ends_both)
+      : a_(std::move(a)), b_(std::move(b)), ends_both_(ends_both) {}
 
   std::optional<Item> next() override {
     if (ended_) return std::nullopt;
     std::optional<Item> a = a_->next();
-    std::optional<Item> b = a ? b_->next() : std::nullopt;
+    std::optional<Item> b = a || ends_both_ ? b_->next() : std::nullopt;
     ended_ = !a || !b;
     if (ended_) return std::nullopt;
     return Item{.element = merge(std::move(*a).make(), std::move(*b).make())};
@@ -39,15 +40,23 @@ class ZipStream : public Stream {
 
  private:
   std::unique_ptr<Stream> a_, b_;
+  const bool ends_both_;
   bool ended_ = false;  // with the shorter; the longer may have more
 };
+
+// As far as is known.
+bool is_longer(const Source& source, const Source& other) {
+  const int64_t count = source.cardinality(), of_other = other.cardinality();
+  return count == kInfinite || (of_other >= 0 && count > of_other);
+}
 
 class ZipSource : public Source {
  public:
   ZipSource(SourcePtr a, SourcePtr b) : a_(std::move(a)), b_(std::move(b)) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     const Pass each = of_inputs(pass);
-    return std::make_unique<ZipStream>(a_->open(each), b_->open(each));
+    return std::make_unique<ZipStream>(a_->open(each), b_->open(each),
+                                       b_->keeps_passes() && !is_longer(*b_, *a_));
   }
   int64_t cardinality() const override {
     const int64_t a = a_->cardinality(), b = b_->cardinality();

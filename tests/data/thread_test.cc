@@ -243,6 +243,25 @@ TEST(Cache, HoldsElementsInTheirOrderWhateverMapMayDo) {
   EXPECT_EQ(values(in_order_of_completion(9).cache()), count_up(0, 9));
 }
 
+TEST(Cache, IsFilledInEitherPlaceOfAZip) {
+  int calls = 0;
+  const auto count = [&](const Element& e) { return ++calls, Element{{"other", e["value"]}}; };
+  const auto calls_of_passes = [&](const Dataset& dataset) {
+    calls = 0;
+    for (int pass = 0; pass < 3; ++pass) EXPECT_EQ(values(dataset), count_up(0, 5));
+    return calls;
+  };
+  const auto all = [](const Element&) { return true; };
+  const Dataset five = range(5), other = five.map(count);
+  EXPECT_EQ(calls_of_passes(zip(other.cache(), five)), 5);
+  EXPECT_EQ(calls_of_passes(zip(five, other.cache())), 5);
+  EXPECT_EQ(calls_of_passes(zip(five.filter(all), other.filter(all).cache().repeat(1))), 5);
+  // What is longer would not be read to its end by that.
+  EXPECT_EQ(calls_of_passes(zip(five, range(9).map(count).cache())), 15);
+  EXPECT_EQ(calls_of_passes(zip(five, other.cache().repeat())), 15);
+  EXPECT_EQ(calls_of_passes(zip(five, other)), 15);
+}
+
 TEST(Cache, KeepsNoPassThatHasThrown) {
   bool broken = true;
   const Dataset dataset = range(5)
