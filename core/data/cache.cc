@@ -41,16 +41,17 @@ class CachedPass {
 // Reads what is cached, or else the input, which it then caches if it gets to the end.
 class CacheStream : public Stream {
  public:
-  CacheStream(std::unique_ptr<Stream> input, bool is_ordered, CachedPass& cache)
-      : input_(std::move(input)), is_ordered_(is_ordered), cache_(cache), cached_(cache.get()) {}
+  CacheStream(const Source& source, const Pass& pass, CachedPass& cache)
+      : source_(source), pass_(pass), cache_(cache) {}
 
   std::optional<Item> next() override {
+    if (!cached_ && !input_) begin();
     if (!cached_) return read();
     if (index_ == cached_->size()) return std::nullopt;
     return (*cached_)[index_++];
   }
   Position save() const override {
-    return {"cache", {static_cast<int64_t>(index_)}, {}, is_ordered_};
+    return {"cache", {static_cast<int64_t>(index_)}, {}, source_.is_ordered()};
   }
   void restore(const Position& position) override {
     position.expect("cache", 1, 0);
@@ -58,6 +59,12 @@ class CacheStream : public Stream {
   }
 
  private:
+  // To open the input may be to call a function of the user's, as a generator's is.
+  void begin() {
+    cached_ = cache_.get();
+    if (!cached_) input_ = source_.open(pass_);
+  }
+
   std::optional<Item> read() {
     const bool was_whole = std::exchange(is_whole_, false);  // and is not, where next() throws
     std::optional<Item> item = input_->next();
@@ -72,9 +79,10 @@ class CacheStream : public Stream {
     return item;
   }
 
-  std::unique_ptr<Stream> input_;
-  const bool is_ordered_;  // the input (Source)
+  const Source& source_;  // of the input
+  const Pass pass_;       // over it
   CachedPass& cache_;
+  std::unique_ptr<Stream> input_;  // once something of it is read
   std::shared_ptr<const Items> cached_;
   Items read_;            // by this pass, while nothing is cached
   bool is_whole_ = true;  // nothing was missed by an error
@@ -97,7 +105,7 @@ class CacheSource : public Decorator<CacheSource> {
     // Always the same pass of a pipeline: which one fills the cache must not matter,
     // also to who needs the order of the elements.
     return std::make_unique<CacheStream>(
-        input().open({.pipeline = pass.pipeline, .in_order = true}), input().is_ordered(), *cache_);
+        input(), Pass{.pipeline = pass.pipeline, .in_order = true}, *cache_);
   }
   bool keeps_passes() const override { return true; }
 

@@ -214,7 +214,7 @@ struct GeneratorOptions {
   // that shows.
   int64_t cardinality = kUnknown;
 };
-// The elements of `start()`, which is called once for each pass.
+// The elements of `start()`, which is called once for each pass that reads them.
 Dataset generator(std::function<NextFunction()> start, GeneratorOptions options = {});
 
 // The tensors of both in one element, until the shorter ends. A name that both have is

@@ -243,6 +243,22 @@ TEST(Cache, HoldsElementsInTheirOrderWhateverMapMayDo) {
   EXPECT_EQ(values(in_order_of_completion(9).cache()), count_up(0, 9));
 }
 
+TEST(Cache, StartsAGeneratorOnlyForThePassesThatReadIt) {
+  int starts = 0;
+  const Dataset dataset = generator([&] {
+                            ++starts;
+                            return [next = int64_t{0}]() mutable -> std::optional<Element> {
+                              if (next == 3) return std::nullopt;
+                              return with_value(next++);
+                            };
+                          }).cache();
+  Iterator begun_before = dataset.iterate();
+  EXPECT_EQ(starts, 0);
+  for (int pass = 0; pass < 3; ++pass) EXPECT_EQ(values(dataset), count_up(0, 3));
+  EXPECT_EQ(remaining(begun_before), count_up(0, 3));
+  EXPECT_EQ(starts, 1);
+}
+
 TEST(Cache, IsFilledInEitherPlaceOfAZip) {
   int calls = 0;
   const auto count = [&](const Element& e) { return ++calls, Element{{"other", e["value"]}}; };
