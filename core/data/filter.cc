@@ -2,6 +2,7 @@
 
 #include "core/data/dataset.h"
 #include "core/data/source.h"
+#include "core/data/user_function.h"
 
 namespace cohort::data {
 namespace {
@@ -13,7 +14,7 @@ class FilterStream : public Stream {
 
   std::optional<Item> next() override {
     while (std::optional<Item> item = input_->next()) {
-      if (keep_(item->make())) return item;
+      if (calls_.of_element(read_++, [&] { return keep_(item->make()); })) return item;
       check_cancelled();
     }
     return std::nullopt;
@@ -21,12 +22,15 @@ class FilterStream : public Stream {
   Position save() const override { return {"filter", {}, {input_->save()}}; }
   void restore(const Position& position) override {
     position.expect("filter", 0, 1);
+    calls_.set_restored();
     input_->restore(position.inputs[0]);
   }
 
  private:
   std::unique_ptr<Stream> input_;
   const FilterFunction& keep_;
+  UserFunctionCalls calls_{"filter()"};
+  int64_t read_ = 0;  // elements of the input
 };
 
 class FilterSource : public Decorator<FilterSource> {

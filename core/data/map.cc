@@ -3,6 +3,7 @@
 #include "core/data/dataset.h"
 #include "core/data/parallel_map.h"
 #include "core/data/source.h"
+#include "core/data/user_function.h"
 
 namespace cohort::data {
 namespace {
@@ -15,9 +16,14 @@ class MapStream : public Stream {
   std::optional<Item> next() override {
     std::optional<Item> item = input_->next();
     if (!item) return std::nullopt;
-    return Item{.element = function_(std::move(*item).make())};
+    return Item{.element =
+                    calls_.of_element(read_++, [&] { return function_(std::move(*item).make()); })};
   }
-  int64_t skip(int64_t count) override { return input_->skip(count); }
+  int64_t skip(int64_t count) override {
+    const int64_t skipped = input_->skip(count);
+    read_ += skipped;
+    return skipped;
+  }
   Position save() const override { return {"map", {}, {input_->save()}}; }
   void restore(const Position& position) override {
     position.expect("map", position.numbers.size(), 1);
@@ -25,12 +31,15 @@ class MapStream : public Stream {
       fail(Code::kFailedPrecondition,
            "this position was saved by map({.num_parallel = n, .deterministic = false}) after "
            "elements that had come out of turn; with num_parallel = 1 they would be repeated");
+    calls_.set_restored();
     input_->restore(position.inputs[0]);
   }
 
  private:
   std::unique_ptr<Stream> input_;
   const MapFunction& function_;
+  UserFunctionCalls calls_{"map()"};
+  int64_t read_ = 0;  // elements of the input
 };
 
 class MapSource : public Decorator<MapSource> {

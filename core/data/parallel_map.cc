@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/data/background.h"
+#include "core/data/user_function.h"
 
 namespace cohort::data {
 namespace {
@@ -67,6 +68,7 @@ class ParallelMapStream : public Stream {
     position.expect("map", position.numbers.size(), 1);
     if (!std::is_sorted(position.numbers.begin(), position.numbers.end())) position.fail_corrupt();
     delivered_before_ = position.numbers;
+    calls_.set_restored();
     input_->restore(position.inputs[0]);
   }
 
@@ -128,7 +130,7 @@ class ParallelMapStream : public Stream {
     Element result;
     std::exception_ptr error;
     try {
-      result = function_(std::move(item).make());
+      result = calls_.of_element(job.number, [&] { return function_(std::move(item).make()); });
     } catch (...) {
       error = std::current_exception();
     }
@@ -158,6 +160,7 @@ class ParallelMapStream : public Stream {
   std::unique_ptr<Stream> input_;  // of the thread whose turn it is, once there are threads
   const MapFunction& function_;
   const MapOptions options_;
+  UserFunctionCalls calls_{"map()"};
   std::vector<int64_t> delivered_before_;  // by the stream that was restored; ascending
 
   mutable std::mutex mutex_;  // guards all below but threads_

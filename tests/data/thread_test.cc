@@ -114,6 +114,30 @@ TEST_P(ErrorsInThreads, AreThrownByNextAfterTheElementsBefore) {
   expect_error([&] { iterator.next(); }, Code::kInvalidArgument, {"element 3 is bad"});
 }
 
+TEST(Map, SaysForWhichElementItsFunctionFails) {
+  const auto fail_at_13 = [](const Element& e) {
+    if (value_of(e) == 13) fail(Code::kDataLoss, "no ink");
+    return e;
+  };
+  const auto after = [&](const Dataset& dataset, int64_t read) {
+    Iterator saved = dataset.iterate();
+    for (int64_t i = 0; i < read; ++i) saved.next();
+    Iterator restored = dataset.iterate();
+    if (read > 0) restored.restore(saved.save());
+    return error_of([&] { remaining(restored); }).message();
+  };
+  const auto fails_at_13 = [&](const Element& e) { return value_of(fail_at_13(e)) >= 0; };
+  const Dataset rows = range(20).skip(10);
+  for (const int num_parallel : {1, 2}) {
+    const Dataset mapped = rows.map(fail_at_13, {.num_parallel = num_parallel});
+    EXPECT_EQ(after(mapped, 0), "map(): element 3: no ink");
+    EXPECT_EQ(after(mapped, 2), "map(): element 1 from where it was restored: no ink");
+  }
+  EXPECT_EQ(after(rows.filter(fails_at_13), 0), "filter(): element 3: no ink");
+  EXPECT_EQ(after(rows.map(fail_at_13).skip(1).batch(2).prefetch(1), 0),
+            "map(): element 3: no ink");
+}
+
 TEST(Prefetch, ThrowsWhatIsNoErrorWithEveryCall) {
   const auto fail = [](const Element&) -> Element { throw std::runtime_error("no ink"); };
   Iterator stream = range(9).map(fail).prefetch(2).iterate();
