@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/base/comma_separated.h"
-#include "core/base/file.h"
 #include "core/base/notice.h"
 #include "core/data/csv_records.h"
+#include "core/data/data_file.h"
 #include "core/data/table.h"
 #include "core/tensor/half.h"
 
@@ -152,7 +152,7 @@ class Reader {
   Reader(const std::string& path, const CsvOptions& options)
       : path_(path),
         options_(options),
-        text_(read_file(path)),
+        text_(DataFile(path).read_rest()),
         records_(text_, path, options.delimiter),
         features_(options.dtype),
         labels_(options.label_dtype) {}

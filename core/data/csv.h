@@ -22,12 +22,14 @@ struct CsvOptions {
 // A file of numbers as RFC 4180 has it: records are lines, fields may be quoted and then hold
 // delimiters and line ends, "" in a quoted field is a quote. Blank lines are skipped. "nan" and
 // "inf" are numbers where the dtype has them; an empty field is none. Integers from 2^53 on are
-// read from digits alone, without point or exponent, so that they are exact.
+// read from digits alone, without point or exponent, so that they are exact. The file may be
+// gzipped.
 // {"features": dtype[columns], "label": label_dtype[]}, all held in memory.
-// kDataLoss "FILE:LINE: byte B: column C (NAME): ..." (bytes counted from 0, the others from 1) for
-// what is not a number or does not fit the dtype, a record of another length, a label out of range,
-// and a file without records; kNotFound when there is no such label column; kInvalidArgument when
-// two columns have its name, and for such a delimiter; else as core/base/file.h says.
+// kDataLoss "FILE:LINE: byte B: column C (NAME): ..." (bytes of the decompressed content counted
+// from 0, the others from 1) for what is not a number or does not fit the dtype, a record of
+// another length, a label out of range, a file without records and one that is no whole gzip file;
+// kNotFound when there is no such label column; kInvalidArgument when two columns have its name,
+// and for such a delimiter; else as core/base/file.h says.
 Dataset csv(const std::string& path, CsvOptions options = {});
 
 }  // namespace cohort::data

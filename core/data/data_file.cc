@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace cohort::data {
 namespace {
@@ -94,6 +95,20 @@ Tensor DataFile::read_array(std::span<const int64_t> dims, size_t item_bytes) {
   }
   return Tensor::from(std::span(reinterpret_cast<const uint8_t*>(content.data()), content.size()),
                       {bytes});
+}
+
+std::string DataFile::read_rest() {
+  std::string content;
+  size_t have = 0, count = 0;
+  size_t more = gzip_ ? kFirstChunk : static_cast<size_t>(file_.size()) + 1;
+  do {
+    content.resize(have + more);
+    count = read_some(content.data() + have, more);
+    have += count;
+  } while (count == std::exchange(more, have));
+  content.resize(have);
+  offset_ += have;
+  return content;
 }
 
 void DataFile::expect_end() {

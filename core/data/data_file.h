@@ -13,7 +13,7 @@
 
 namespace cohort::data {
 
-// A binary data file, read in order; gzip files, told by their first bytes, are decompressed on the
+// A data file, read in order; gzip files, told by their first bytes, are decompressed on the
 // way. No size written in the file is believed: memory is only allocated for bytes that are really
 // there. Errors are kDataLoss (truncated, corrupt) or those of InputFile, and name file and byte
 // offset. The offset is that in the decompressed content, unless decompression itself failed. Not
@@ -29,6 +29,8 @@ class DataFile {
   void read(void* to, size_t bytes, std::string_view what);
   // An array of these extents, as a rank 1 uint8 tensor of its bytes.
   Tensor read_array(std::span<const int64_t> dims, size_t item_bytes);
+  // All that is left; checks the checksum of a gzip file.
+  std::string read_rest();
   // Throws unless everything was read; checks the checksum of a gzip file.
   void expect_end();
 

@@ -69,6 +69,17 @@ TEST_F(Csv, ReadsWhatSpreadsheetsWrite) {
   EXPECT_EQ(to_string(rows["label"]), "int32[2] {2, 4}");
 }
 
+TEST_F(Csv, ReadsGzippedFiles) {
+  std::string rows = "a,b\n";
+  for (int i = 0; i < 300'000; ++i) rows += "1,2\n";  // more than is decompressed at a time
+  const std::string packed = gzip(rows);
+  EXPECT_EQ(csv(dir_.write("f.csv.gz", packed)).cardinality(), 300'000);
+  EXPECT_EQ(to_string(read(gzip("a,b\n3,4"))["features"]), "float32[1,2] {3, 4}");
+  expect_bad(gzip("a,b\n1,x\n"), {"f.csv:2: byte 6: column 2 (\"b\"): \"x\" is not a number"});
+  expect_error([&] { csv(dir_.write("f.csv.gz", packed.substr(0, packed.size() - 9))); },
+               Code::kDataLoss, {dir_.path("f.csv.gz") + ": byte ", "truncated or corrupt"});
+}
+
 TEST_F(Csv, TakesOtherDelimitersAndDtypes) {
   const Element rows = read("1;2\t\n3; 4\n", {.label_column = "1",
                                               .has_header = false,
