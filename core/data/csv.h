@@ -19,11 +19,11 @@ struct CsvOptions {
   std::optional<int64_t> num_classes = {};  // when set, labels have to be from 0 to num_classes - 1
 };
 
-// A file of numbers as RFC 4180 has it: records are lines, fields may be quoted and then hold
-// delimiters and line ends, "" in a quoted field is a quote. Blank lines are skipped. "nan" and
-// "inf" are numbers where the dtype has them; an empty field is none. Integers from 2^53 on are
-// read from digits alone, without point or exponent, so that they are exact. The file may be
-// gzipped.
+// A file of numbers as RFC 4180 has it: records are lines, which end in LF, CR LF or CR, fields may
+// be quoted and then hold delimiters and line ends, "" in a quoted field is a quote. Blank lines
+// are skipped. "nan" and "inf" are numbers where the dtype has them; an empty field is none.
+// Integers from 2^53 on are read from digits alone, without point or exponent, so that they are
+// exact. The file may be gzipped.
 // {"features": dtype[columns], "label": label_dtype[]}, all held in memory.
 // kDataLoss "FILE:LINE: byte B: column C (NAME): ..." (bytes of the decompressed content counted
 // from 0, the others from 1) for what is not a number or does not fit the dtype, a record of

@@ -21,12 +21,12 @@ void CsvRecords::fail_at(int64_t line, size_t offset, std::string_view problem) 
 }
 
 bool CsvRecords::at_line_end() const {
-  return at_ == text_.size() || text_[at_] == '\n' || text_.substr(at_).starts_with("\r\n");
+  return at_ == text_.size() || text_[at_] == '\n' || text_[at_] == '\r';
 }
 
 void CsvRecords::skip_line_end() {
   if (at_ == text_.size()) return;
-  at_ += text_[at_] == '\r' ? 2 : 1;
+  at_ += text_.substr(at_).starts_with("\r\n") ? 2 : 1;
   ++line_;
 }
 
@@ -64,7 +64,7 @@ void CsvRecords::read_quoted(std::string& field) {
     const bool doubled = c == '"' && at_ < text_.size() && text_[at_] == '"';
     if (c == '"' && !doubled) break;
     if (doubled) ++at_;
-    if (c == '\n') ++line_;
+    if (c == '\n' || (c == '\r' && !text_.substr(at_).starts_with('\n'))) ++line_;
     field += c;
   }
   if (!at_line_end() && text_[at_] != delimiter_)

@@ -69,6 +69,12 @@ TEST_F(Csv, ReadsWhatSpreadsheetsWrite) {
   EXPECT_EQ(to_string(rows["label"]), "int32[2] {2, 4}");
 }
 
+TEST_F(Csv, ReadsLinesThatEndInACarriageReturnAlone) {
+  EXPECT_EQ(to_string(read("a,b\r1,2\r\r3,4\r")["features"]), "float32[2,2] {1, 2, 3, 4}");
+  expect_bad("a,b\r\"1\r\n\r\",2\r", {"f.csv:2: byte 4: column 1", "\"1???\" is not a number"});
+  expect_bad("a,\"b\r\r\n\"\r1,2\r\n3,x\r", {"f.csv:5: byte 16: column 2"});
+}
+
 TEST_F(Csv, ReadsGzippedFiles) {
   std::string rows = "a,b\n";
   for (int i = 0; i < 300'000; ++i) rows += "1,2\n";  // more than is decompressed at a time
