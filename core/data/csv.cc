@@ -124,14 +124,20 @@ class Numbers {
     const auto value = integer ? static_cast<double>(*integer) : number_of(field);
     if (!value && !is_too_large(field)) return "is not a number";
     if (!value || (!integer && !fits(*value, dtype_))) return str("is not a value of ", dtype_);
-    if (dtype_ == DType::kInt64)
-      integers_.push_back(integer ? *integer : static_cast<int64_t>(*value));
+    if (integer)
+      integers_.push_back(*integer);
     else
-      values_.push_back(*value);
+      add_value(*value);
     return std::nullopt;
   }
+  // REQUIRES: it fits the dtype.
+  void add_value(double value) {
+    if (dtype_ == DType::kInt64)
+      integers_.push_back(static_cast<int64_t>(value));
+    else
+      values_.push_back(value);
+  }
 
-  bool empty() const { return values_.empty() && integers_.empty(); }
   // REQUIRES: it is not empty.
   double last() const {
     return integers_.empty() ? values_.back() : static_cast<double>(integers_.back());
@@ -164,7 +170,7 @@ class Reader {
     columns_ = fields.size();
     first_line_ = records_.line();
     if (options_.has_header) names_ = fields;
-    find_label();
+    choose_columns();
     if (looks_like_record(names_))
       print_notice(str("warning: ", place(0), "only numbers are in what is taken for the header, ",
                        "and not read; where it is a record, say has_header = false\n"));
@@ -177,25 +183,35 @@ class Reader {
   }
 
  private:
-  void find_label() {
-    if (options_.label_column.empty()) return;
+  void choose_columns() {
+    if (!options_.label_column.empty()) label_column_ = find_column(options_.label_column);
+    for (const std::string& wanted : options_.feature_columns)
+      feature_columns_.push_back(find_column(wanted));
+    if (!options_.feature_columns.empty()) return;
+    for (size_t i = 0; i < columns_; ++i)
+      if (i != label_column_) feature_columns_.push_back(i);
+  }
+
+  // That of a name, or else of a number.
+  size_t find_column(const std::string& wanted) const {
+    std::optional<size_t> found;
     for (size_t i = 0; i < names_.size(); ++i) {
-      if (trimmed(names_[i]) != options_.label_column) continue;
-      if (label_ != kNoLabel)
-        invalid(place(0), "columns ", label_ + 1, " and ", i + 1, " are both called ",
-                shown(options_.label_column), "; give the label's number, from 0");
-      label_ = i;
+      if (trimmed(names_[i]) != wanted) continue;
+      if (found)
+        invalid(place(0), "columns ", *found + 1, " and ", i + 1, " are both called ",
+                shown(wanted), "; give the number of one, from 0");
+      found = i;
     }
-    if (label_ != kNoLabel) return;
+    if (found) return *found;
     int64_t number = 0;
-    const char* end = options_.label_column.data() + options_.label_column.size();
-    const auto [stop, error] = std::from_chars(options_.label_column.data(), end, number);
+    const char* end = wanted.data() + wanted.size();
+    const auto [stop, error] = std::from_chars(wanted.data(), end, number);
     const int64_t columns = static_cast<int64_t>(columns_);
     if (error != std::errc() || stop != end || number < -columns || number >= columns)
-      fail(Code::kNotFound, place(0), "there is no column ", shown(options_.label_column),
-           " among the ", columns_, list_of_names(),
-           "; give a name of the header, or a number from ", -columns, " to ", columns - 1);
-    label_ = static_cast<size_t>(number < 0 ? number + columns : number);
+      fail(Code::kNotFound, place(0), "there is no column ", shown(wanted), " among the ", columns_,
+           list_of_names(), "; give a name of the header, or a number from ", -columns, " to ",
+           columns - 1);
+    return static_cast<size_t>(number < 0 ? number + columns : number);
   }
 
   // " ("a", "b" and 3 more)"; empty without a header.
@@ -210,21 +226,29 @@ class Reader {
     if (fields.size() != columns_)
       fail(Code::kDataLoss, place(0), fields.size(), " fields where line ", first_line_, " has ",
            columns_);
-    for (size_t i = 0; i < columns_; ++i) {
-      Numbers& numbers = i == label_ ? labels_ : features_;
-      if (const auto fault = numbers.add(fields[i]))
-        fail_field(i, str(shown(fields[i]), " ", *fault));
-      if (i == label_) check_label(fields[i]);
+    for (const size_t column : feature_columns_) {
+      if (options_.empty_value && trimmed(fields[column]).empty())
+        features_.add_value(*options_.empty_value);
+      else
+        add(fields[column], column, features_);
+    }
+    if (label_column_) {
+      add(fields[*label_column_], *label_column_, labels_);
+      check_label(fields[*label_column_]);
     }
     ++rows_;
+  }
+
+  void add(const std::string& field, size_t column, Numbers& numbers) const {
+    if (const auto fault = numbers.add(field)) fail_field(column, str(shown(field), " ", *fault));
   }
 
   // The last one, of `field`.
   void check_label(const std::string& field) const {
     const double value = labels_.last();
     if (options_.num_classes && !(value >= 0 && value < static_cast<double>(*options_.num_classes)))
-      fail_field(label_, str("label ", shown(field), " is out of range; there are ",
-                             *options_.num_classes, " classes"));
+      fail_field(*label_column_, str("label ", shown(field), " is out of range; there are ",
+                                     *options_.num_classes, " classes"));
   }
 
   [[noreturn]] void fail_field(size_t column, std::string_view problem) const {
@@ -239,20 +263,20 @@ class Reader {
 
   Dataset to_dataset() const {
     std::vector<Table::Column> columns;
-    const int64_t width = static_cast<int64_t>(columns_) - (labels_.empty() ? 0 : 1);
+    const auto width = static_cast<int64_t>(feature_columns_.size());
     columns.push_back({"features", features_.tensor({rows_, width}), std::nullopt});
-    if (!labels_.empty()) columns.push_back({"label", labels_.tensor({rows_}), std::nullopt});
+    if (label_column_) columns.push_back({"label", labels_.tensor({rows_}), std::nullopt});
     return from_table(std::make_shared<Table>(std::move(columns)));
   }
-
-  static constexpr size_t kNoLabel = std::numeric_limits<size_t>::max();
 
   const std::string& path_;
   const CsvOptions& options_;
   std::string text_;
   CsvRecords records_;
   std::vector<std::string> names_;
-  size_t columns_ = 0, label_ = kNoLabel;
+  size_t columns_ = 0;
+  std::optional<size_t> label_column_;
+  std::vector<size_t> feature_columns_;
   int64_t first_line_ = 1, rows_ = 0;
   Numbers features_, labels_;
 };
@@ -262,6 +286,8 @@ class Reader {
 Dataset csv(const std::string& path, CsvOptions options) {
   if (options.delimiter == '"' || options.delimiter == '\n' || options.delimiter == '\r')
     invalid("csv(): a quote or a line end cannot be the delimiter");
+  if (options.empty_value && !fits(*options.empty_value, options.dtype))
+    invalid("csv(): the empty_value ", *options.empty_value, " is not a value of ", options.dtype);
   return Reader(path, options).read();
 }
 

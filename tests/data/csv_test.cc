@@ -1,5 +1,7 @@
 #include "core/data/csv.h"
 
+#include <cmath>
+
 #include "tests/data/testing.h"
 
 namespace cohort::data {
@@ -56,6 +58,35 @@ TEST_F(Csv, WarnsWhereTheHeaderMayBeARecord) {
             std::string::npos)
       << warning;
   for (const char* content : {"a,2\n3,4\n", "0,1\n3,4\n"}) EXPECT_EQ(said(content), "") << content;
+}
+
+TEST_F(Csv, TakesTheColumnsThatAreFeaturesAndNoOthers) {
+  const std::string people = "age,job,label,height\n39,clerk,0,180\n50,\"farmer, retired\",1,175\n";
+  const Element rows = read(people, {.label_column = "label", .feature_columns = {"-1", "age"}});
+  EXPECT_EQ(to_string(rows["features"]), "float32[2,2] {180, 39, 175, 50}");
+  EXPECT_EQ(to_string(rows["label"]), "int32[2] {0, 1}");
+  const Element ages = read(people, {.feature_columns = {"0"}});
+  EXPECT_EQ(str(ages), "{features: float32[2,1]}");
+  expect_bad(people, {"f.csv:2: byte 24: column 2 (\"job\"): \"clerk\" is not a number"});
+  expect_error(
+      [&] {
+        read(people, {.feature_columns = {"age", "size"}});
+      },
+      Code::kNotFound, {"f.csv:1: byte 0: ", "no column \"size\" among the 4"});
+}
+
+TEST_F(Csv, TakesAValueForEmptyFeatures) {
+  const std::string gaps = "a,b,y\n1, ,0\n\"\",4,1\n";
+  const CsvOptions options{.label_column = "y", .empty_value = -1};
+  EXPECT_EQ(to_string(read(gaps, options)["features"]), "float32[2,2] {1, -1, -1, 4}");
+  EXPECT_EQ(to_string(read(gaps, {.dtype = DType::kInt64, .empty_value = -1})["features"]),
+            "int64[2,3] {1, -1, 0, -1, 4, 1}");
+  EXPECT_EQ(to_string(read("a,b\n,2\n", {.empty_value = std::nan("")})["features"]),
+            "float32[1,2] {nan, 2}");
+  expect_bad(gaps, {"f.csv:2: byte 8: column 2 (\"b\"): \" \" is not a number"});
+  expect_bad("a,y\n1,\n", {"f.csv:2: byte 6: column 2 (\"y\"): \"\" is not a number"}, options);
+  expect_error([&] { read(gaps, {.dtype = DType::kInt32, .empty_value = std::nan("")}); },
+               Code::kInvalidArgument, {"empty_value nan", "int32"});
 }
 
 TEST_F(Csv, HasNoLabelUnlessAsked) {
