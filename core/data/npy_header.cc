@@ -104,6 +104,7 @@ class Parser {
     if (error != std::errc() || value < 0)
       fail(at_, "expected an extent from 0 to 2^63 - 1 in the header");
     at_ = static_cast<size_t>(end - text_.data());
+    if (text_.substr(at_).starts_with('L')) ++at_;  // a long of Python 2
     return value;
   }
 

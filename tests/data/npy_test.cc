@@ -115,6 +115,12 @@ TEST_F(Npy, ReadsVersions2And3AndAnyOrderOfKeys) {
   }
 }
 
+TEST_F(Npy, ReadsExtentsAsPython2WroteThem) {
+  EXPECT_EQ(read(npy_bytes(header("|u1", "(2L, 1L)"), "\5\6")), "uint8[2,1] {5, 6}");
+  expect_bad(npy_bytes(header("|u1", "(L,)"), ""), {"an extent"});
+  expect_bad(npy_bytes(header("|u1", "(2LL,)"), ""), {"expected , or )"});
+}
+
 TEST_F(Npy, SaysWhereAFileIsWrong) {
   expect_error([&] { read_npy(dir_.path("none")); }, Code::kNotFound, {dir_.path("none")});
   expect_error([&] { read_npy(dir_.root()); }, Code::kInvalidArgument,
