@@ -98,7 +98,7 @@ class Iterator {
   std::unique_ptr<State> state_;
 };
 
-// What range-for uses: an input iterator over one pass.
+// What range-for and std::ranges use: an input iterator over one pass.
 template <typename Pass, typename T>
 class PassIterator {
  public:
@@ -109,8 +109,8 @@ class PassIterator {
   using reference = T&;
 
   explicit PassIterator(Pass pass) : pass_(std::move(pass)), current_(pass_.next()) {}
-  T& operator*() { return *current_; }
-  T* operator->() { return &*current_; }
+  T& operator*() const { return *current_; }
+  T* operator->() const { return &*current_; }
   PassIterator& operator++() {
     current_ = pass_.next();
     return *this;
@@ -120,7 +120,7 @@ class PassIterator {
 
  private:
   Pass pass_;
-  std::optional<T> current_;
+  mutable std::optional<T> current_;  // as what a pointer points to, not part of the iterator
 };
 using ElementIterator = PassIterator<Iterator, Element>;
 

@@ -1,6 +1,11 @@
 // Datasets from tensors, numbers and generators; passes and what a dataset knows about itself.
 
+#include <algorithm>
+#include <iterator>
+#include <ranges>
+
 #include "core/base/random.h"
+#include "core/data/distributed_dataset.h"
 #include "tests/data/testing.h"
 
 namespace cohort::data {
@@ -102,6 +107,16 @@ TEST(Dataset, IsReadByRangeForAsOftenAsOneLikes) {
     for (auto& batch : dataset) rows.push_back(batch.rows());
     EXPECT_EQ(rows, (std::vector<int64_t>{2, 2, 1}));
   }
+}
+
+static_assert(std::ranges::input_range<const Dataset>);
+static_assert(std::ranges::input_range<const DistributedDataset>);
+
+TEST(Dataset, IsARangeOfTheStandardLibrary) {
+  const Dataset dataset = range(5);
+  const auto is_even = [](const Element& e) { return e["value"].values<int64_t>()[0] % 2 == 0; };
+  EXPECT_EQ(std::ranges::count_if(dataset, is_even), 3);
+  EXPECT_EQ(std::ranges::distance(dataset), 5);
 }
 
 TEST(Dataset, NumbersThePassesThatDoNotSayTheirEpoch) {
