@@ -62,7 +62,9 @@ class DistributedIterator {
 // may have no row. With several input pipelines, each reads its share of the elements
 // (InputOptions::auto_shard) and cuts it into steps by rebatch_sizes(). Where the number of
 // elements is known, all pipelines have the same number of steps, at the end perhaps without rows;
-// functions above batch() then see batches of 0 rows, too. distribute_datasets_from_function: the
+// functions above batch() then see batches of 0 rows, too. With drop_remainder all steps are whole
+// global batches then; where the number is not known, each pipeline leaves out its own remainder,
+// and while others are at their end steps have fewer rows. distribute_datasets_from_function: the
 // batches of the function's dataset go to the replicas in turn; at the end, replicas for which none
 // is left get batches of 0 rows.
 //
