@@ -10,32 +10,29 @@
 namespace cohort::data {
 namespace {
 
-// Where an element and its batch disagree, for messages.
-[[noreturn]] void fail_ragged(int64_t element, int64_t row, std::string_view problem) {
-  invalid("batch(): element ", element,
-          " of the dataset does not fit the batch that starts at element ", element - row, ": ",
+// Where item `i` and the first one disagree, for messages.
+[[noreturn]] void fail_ragged(const StackedItems& which, size_t i, std::string_view problem) {
+  invalid(which.maker, "(): element ", which.start + static_cast<int64_t>(i) * which.stride,
+          " of the dataset does not fit the batch that starts at element ", which.start, ": ",
           problem);
 }
 
-void check_fits(const Element& first, const Element& other, int64_t element, int64_t row) {
+void check_fits(const Element& first, const Element& other, const StackedItems& which, size_t i) {
   for (const Field& field : first) {
     const Tensor* tensor = other.find(field.name);
-    if (tensor == nullptr)
-      fail_ragged(element, row, str("it has no \"", field.name, "\" but ", other));
+    if (tensor == nullptr) fail_ragged(which, i, str("it has no \"", field.name, "\" but ", other));
     if (!(tensor->spec() == field.tensor.spec()))
-      fail_ragged(element, row,
+      fail_ragged(which, i,
                   str("\"", field.name, "\" is ", tensor->spec(), " where the batch has ",
                       field.tensor.spec()));
   }
   if (other.size() != first.size())
-    fail_ragged(element, row, str("it has ", other, " where the batch has ", first));
+    fail_ragged(which, i, str("it has ", other, " where the batch has ", first));
 }
 
-// Stacks elements of equal names and specs; `start` is the number of the first, for messages.
-Element stack(const std::vector<Element>& elements, int64_t start) {
+Element stack_elements(const std::vector<Element>& elements, const StackedItems& which) {
   const Element& first = elements.front();
-  for (size_t i = 1; i < elements.size(); ++i)
-    check_fits(first, elements[i], start + static_cast<int64_t>(i), static_cast<int64_t>(i));
+  for (size_t i = 1; i < elements.size(); ++i) check_fits(first, elements[i], which, i);
   std::vector<Field> fields;
   for (const Field& field : first) {
     const TensorSpec& spec = field.tensor.spec();
@@ -48,21 +45,6 @@ Element stack(const std::vector<Element>& elements, int64_t start) {
     fields.push_back({field.name, std::move(batch)});
   }
   return Element(std::move(fields));
-}
-
-Element make_batch(std::vector<Item>& items, int64_t start) {
-  const Item& first = items.front();
-  const bool rows_of_one_table =
-      first.table && std::all_of(items.begin(), items.end(),
-                                 [&](const Item& i) { return i.table == first.table; });
-  if (rows_of_one_table) {
-    std::vector<int64_t> rows;
-    for (const Item& item : items) rows.push_back(item.row);
-    return first.table->gather(rows);
-  }
-  std::vector<Element> elements;
-  for (Item& item : items) elements.push_back(std::move(item).make());
-  return stack(elements, start);
 }
 
 class BatchStream : public Stream {
@@ -91,7 +73,22 @@ class BatchStream : public Stream {
 
 }  // namespace
 
-std::optional<Element> read_batch(Stream& input, int64_t size, bool drop_remainder, int64_t& read) {
+Element stack(std::vector<Item> items, const StackedItems& which) {
+  const Item& first = items.front();
+  const bool rows_of_one_table =
+      first.table && std::all_of(items.begin(), items.end(),
+                                 [&](const Item& i) { return i.table == first.table; });
+  if (rows_of_one_table) {
+    std::vector<int64_t> rows;
+    for (const Item& item : items) rows.push_back(item.row);
+    return first.table->gather(rows);
+  }
+  std::vector<Element> elements;
+  for (Item& item : items) elements.push_back(std::move(item).make());
+  return stack_elements(elements, which);
+}
+
+std::vector<Item> read_items(Stream& input, int64_t size, bool drop_remainder) {
   std::vector<Item> items;
   while (static_cast<int64_t>(items.size()) < size) {
     check_cancelled();
@@ -99,10 +96,20 @@ std::optional<Element> read_batch(Stream& input, int64_t size, bool drop_remaind
     if (!item) break;
     items.push_back(*std::move(item));
   }
-  const int64_t rows = static_cast<int64_t>(items.size());
-  if (rows == 0 || (drop_remainder && rows < size)) return std::nullopt;
-  const int64_t start = std::exchange(read, read + rows);
-  return make_batch(items, start);
+  if (drop_remainder && static_cast<int64_t>(items.size()) < size) items.clear();
+  return items;
+}
+
+std::optional<Element> read_batch(Stream& input, int64_t size, bool drop_remainder, int64_t& read) {
+  std::vector<Item> items = read_items(input, size, drop_remainder);
+  if (items.empty()) return std::nullopt;
+  const int64_t start = std::exchange(read, read + static_cast<int64_t>(items.size()));
+  return stack(std::move(items), {.maker = "batch", .start = start});
+}
+
+int64_t count_batches(int64_t elements, int64_t size, bool drop_remainder) {
+  if (elements < 0) return elements;
+  return elements / size + (!drop_remainder && elements % size > 0 ? 1 : 0);
 }
 
 std::unique_ptr<Stream> BatchSource::open(const Pass& pass) const {
@@ -110,8 +117,7 @@ std::unique_ptr<Stream> BatchSource::open(const Pass& pass) const {
 }
 
 int64_t BatchSource::cardinality() const {
-  const int64_t there = input().cardinality();
-  return there < 0 ? there : there / size_ + (!drop_remainder_ && there % size_ > 0 ? 1 : 0);
+  return count_batches(input().cardinality(), size_, drop_remainder_);
 }
 
 Dataset Dataset::batch(int64_t size, BatchOptions options) const {

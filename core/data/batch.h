@@ -1,12 +1,34 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
 #include "core/data/source.h"
 
 namespace cohort::data {
 
-// Makes one batch of the next `size` items, or of the fewer that are left; nothing when there is
-// none. `read`, the number of items in batches so far, is advanced.
+// What is stacked, for messages.
+struct StackedItems {
+  std::string_view maker;  // "batch"
+  int64_t start;           // the number of the first in the dataset
+  int64_t stride = 1;      // between the numbers of two neighbours
+};
+// Stacks items along a new first axis. kInvalidArgument when one has other names or specs than the
+// first.
+// REQUIRES: there is one.
+Element stack(std::vector<Item> items, const StackedItems& which);
+
+// The next `size` items, or the fewer that are left, none where these are to be dropped.
+std::vector<Item> read_items(Stream& input, int64_t size, bool drop_remainder);
+
+// Makes one batch of the items that read_items() returns; nothing when there is none. `read`, the
+// number of items in batches so far, is advanced.
 std::optional<Element> read_batch(Stream& input, int64_t size, bool drop_remainder, int64_t& read);
+
+// How many batches of `size` these elements make; kInfinite and kUnknown stay.
+int64_t count_batches(int64_t elements, int64_t size, bool drop_remainder);
 
 // Dataset::batch().
 class BatchSource : public Decorator<BatchSource> {

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/data/element.h"
 
@@ -42,6 +44,21 @@ struct ShuffleOptions {
 
 struct BatchOptions {
   bool drop_remainder = false;  // leave out a last batch that has fewer rows
+};
+
+struct PaddedBatchOptions {
+  // By the tensor's name, the shape that it is padded to, where -1 is the longest of the batch. A
+  // scalar has the shape {}. Where shapes are given, tensors without one have to agree, as for
+  // batch(); where none are, every tensor is padded to the longest of the batch along every axis.
+  std::map<std::string, std::vector<int64_t>> shapes = {};
+  std::map<std::string, double> values = {};  // by name, what is padded with; else 0, or false
+  bool drop_remainder = false;                // as of batch()
+};
+
+struct WindowOptions {
+  std::optional<int64_t> shift = {};  // elements between two windows' starts; else the size
+  int64_t stride = 1;                 // elements between two neighbours in a window
+  bool drop_remainder = false;        // leave out last windows that have fewer elements
 };
 
 struct MapOptions {
@@ -151,6 +168,21 @@ class Dataset {
   // Stacks `size` elements along a new first axis. A tensor whose name, dtype or shape differs from
   // the batch's first is kInvalidArgument, naming element, tensor and both specs.
   Dataset batch(int64_t size, BatchOptions options = {}) const;
+  // Stacks `size` elements, as batch() does, after padding their tensors behind their values to the
+  // same shape. A tensor that is longer than its shape in the options, of another rank than the
+  // batch's first, or not there is kInvalidArgument. With shapes that leave no length open, several
+  // input pipelines divide the elements, as those of batch(); else the rows of a batch are as long
+  // as one pipeline makes them, so that each reads whole batches and keeps its rows.
+  Dataset padded_batch(int64_t size, const PaddedBatchOptions& options = {}) const;
+  // The rows of each element, one by one: undoes batch(). An element whose tensors are not all of
+  // as many rows is kInvalidArgument.
+  Dataset unbatch() const;
+  // Each `size` elements that follow one another, stacked as by batch(): what is
+  // window(size, shift, stride).flat_map(batch(size)) in tf.data, whose windows are datasets.
+  // Windows start at elements 0, shift, 2 shift, ..., as long as there are any.
+  //
+  //   series.window(25, {.shift = 1, .drop_remainder = true}).batch(32)   // [32, 25, ...]
+  Dataset window(int64_t size, WindowOptions options = {}) const;
 
   // --- Transformations of order
 
@@ -162,11 +194,17 @@ class Dataset {
   Dataset repeat(int64_t count = -1) const;
   // The first `count` elements, all when -1.
   Dataset take(int64_t count) const;
+  // The elements before the first one for which `holds` returns false.
+  Dataset take_while(FilterFunction holds) const;
   // All but the first `count` elements.
   Dataset skip(int64_t count) const;
   // Elements index, index + num, index + 2 num, ...
   Dataset shard(int64_t num, int64_t index) const;
-  // Datasets made from the elements of this one, `cycle_length` of them in turn.
+  // The elements of this dataset, then those of `other`, which is opened when this one has ended.
+  // Names and dtypes have to agree: kInvalidArgument when the first element of `other` is read.
+  Dataset concatenate(const Dataset& other) const;
+  // Datasets made from the elements of this one, `cycle_length` of them in turn; one at a time,
+  // this is tf.data's flat_map.
   Dataset interleave(InterleaveFunction function, InterleaveOptions options = {}) const;
 
   // --- Where and when elements are made
@@ -186,11 +224,12 @@ class Dataset {
   ElementIterator begin() const { return ElementIterator(iterate()); }
   std::default_sentinel_t end() const { return std::default_sentinel; }
 
-  // The number of elements, kInfinite, or kUnknown when only reading would tell (filter and
-  // interleave of what ends).
+  // The number of elements, kInfinite, or kUnknown when only reading would tell (filter, interleave
+  // and unbatch of what ends, take_while, and sample_from that stops on an empty dataset).
   int64_t cardinality() const;
-  // The n of the last batch(n) in the pipeline; nothing when there is none. map() is taken to keep
-  // the rows of a batch.
+  // The n of the last batch(n) in the pipeline; nothing when there is none, when unbatch() undoes
+  // it, or when whole batches have to be seen (by padded_batch() with open lengths, take_while(),
+  // window()). map() is taken to keep the rows of a batch.
   std::optional<int64_t> batch_size() const;
 
   // What the dataset is made of; never null. For transformations.
@@ -221,5 +260,18 @@ Dataset generator(std::function<NextFunction()> start, GeneratorOptions options 
 // The tensors of both in one element, until the shorter ends. A name that both have is
 // kInvalidArgument when the first element is read.
 Dataset zip(const Dataset& a, const Dataset& b);
+
+struct SampleOptions {
+  // As of ShuffleOptions. Draws depend on seed, weights and epoch.
+  std::optional<uint64_t> seed = {};
+  // End as soon as a dataset that has ended is drawn, rather than go on with the others: their
+  // shares stay what the weights say.
+  bool stop_on_empty = false;
+};
+// Draws the dataset that each next element comes from, with probabilities in proportion to
+// `weights`, which are equal where none are given: sample_from_datasets of tf.data. A dataset of
+// weight 0 is left out. Names and dtypes have to agree, as for concatenate().
+Dataset sample_from(const std::vector<Dataset>& datasets, const std::vector<double>& weights = {},
+                    SampleOptions options = {});
 
 }  // namespace cohort::data

@@ -214,8 +214,8 @@ SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
         resolve_policy(*dataset.source(), policy, pipeline.count, /*by_steps=*/true), pipeline);
   if (policy == AutoShardPolicy::kFile || policy == AutoShardPolicy::kOff)
     invalid(
-        "the batches of this dataset are made by a function, so only their rows can be divided "
-        "over ",
+        "the batches of this dataset are made by a function, or a transformation has to see whole "
+        "ones, so only their rows can be divided over ",
         pipeline.count,
         " pipelines: choose AutoShardPolicy::kAuto or kData, or batch with batch(n)");
   return share_rows(dataset, pipeline).source();

@@ -182,6 +182,8 @@ struct Case {
 std::vector<Case> cases() {
   const auto even = [](const Element& e) { return value_of(e) % 2 == 0; };
   const auto plus_one = [](const Element& e) { return with_value(value_of(e) + 1); };
+  const auto even_or_odd = [](const Element& e) { return value_of(e) >= 0; };
+  const auto listed = [](const Element& e) { return Element{{"value", e["value"].reshape({1})}}; };
   const Dataset files = from_files(numbers(7, 3), three_from, {.cycle_length = 2});
   Values twice = count_up(0, 30);
   for (const int64_t value : count_up(0, 30)) twice.push_back(value);
@@ -202,6 +204,20 @@ std::vector<Case> cases() {
          return three_from(std::to_string(3 * value_of(e)));
        }),
        count_up(0, 21)},
+      {"take_while", range(40).shuffle(9, {.seed = 4}).take_while(even_or_odd).batch(3),
+       count_up(0, 40)},
+      {"unbatch", range(40).batch(7).unbatch().shuffle(9).batch(4), count_up(0, 40)},
+      {"padded batches", range(40).map(listed).padded_batch(3).shuffle(3), count_up(0, 40)},
+      {"padded to one length",
+       range(40).map(listed).padded_batch(3, {.shapes = {{"value", {1}}}}).shuffle(3),
+       count_up(0, 40)},
+      {"windows", range(40).shuffle(9, {.seed = 4}).window(3).batch(1), count_up(0, 40)},
+      {"concatenate", range(17).shuffle(5).concatenate(range(40).skip(17)).shuffle(9).batch(4),
+       count_up(0, 40)},
+      {"sample_from", sample_from({range(9), range(40).skip(9).shuffle(5)}).batch(2),
+       count_up(0, 40)},
+      {"concatenated files", files.concatenate(range(30).skip(21)).batch(2), count_up(0, 30)},
+      {"unbatched files", files.batch(4).unbatch(), count_up(0, 21)},
       {"batches of batches", range(24).batch(2).shuffle(4).batch(3), count_up(0, 24)},
       {"files", files.shuffle(8).batch(2), count_up(0, 21)},
       {"part of files", files.take(20).batch(2), sorted(values(files.take(20)))},

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "tests/data/testing.h"
@@ -123,6 +124,52 @@ TEST(RaggedBatch, NamesMissingAndSurplusTensors) {
         batch_with({{"value", Tensor::scalar(1.0f)}});
       },
       Code::kInvalidArgument, {"float32[]", "int64[]"});
+}
+
+TEST_P(Batch, IsUndoneByUnbatch) {
+  const Dataset rows = source(7).batch(3).unbatch();
+  EXPECT_EQ(rows.batch_size(), std::nullopt);
+  std::vector<std::string> expected, unbatched;
+  for (auto& element : source(7)) expected.push_back(str(element, to_string(element["x"])));
+  for (auto& element : rows) unbatched.push_back(str(element, to_string(element["x"])));
+  EXPECT_EQ(unbatched, expected);
+}
+
+TEST(Unbatch, TakesBatchesOfAnySize) {
+  const auto as_many = [](const Element& e) {
+    return Element{{"value", Tensor::full(DType::kInt64, {e["value"].values<int64_t>()[0] % 3},
+                                          e["value"].item())}};
+  };
+  const Dataset rows = range(7).map(as_many).unbatch();
+  EXPECT_EQ(values(rows), (std::vector<int64_t>{1, 2, 2, 4, 5, 5}));
+  for (int64_t skipped = 0; skipped < 8; ++skipped) {
+    const std::vector<int64_t> all = values(rows);
+    EXPECT_EQ(values(rows.skip(skipped)),
+              std::vector<int64_t>(all.begin() + std::min<int64_t>(skipped, 6), all.end()));
+  }
+  EXPECT_EQ(values(rows.batch(4)), values(rows)) << "rows of several tables";
+  EXPECT_EQ(values(range(0).batch(2).unbatch()), std::vector<int64_t>());
+}
+
+TEST(Unbatch, UndoesOneBatchAtATime) {
+  const auto element = pairs(8).batch(2).batch(3).unbatch().iterate().next();
+  ASSERT_TRUE(element);
+  EXPECT_EQ((*element)["x"].shape(), Shape({2, 2}));
+}
+
+TEST(Unbatch, AsksForAsManyRowsOfEachTensor) {
+  const auto unbatched = [](const Element& batch) {
+    range(1).map([=](const Element&) { return batch; }).unbatch().iterate().next();
+  };
+  const Tensor two = Tensor::zeros(DType::kFloat32, {2}),
+               three = Tensor::zeros(DType::kFloat32, {3});
+  expect_error(
+      [&] {
+        unbatched({{"x", two}, {"label", three}});
+      },
+      Code::kInvalidArgument, {"unbatch()", "\"label\" has 3 rows", "\"x\" has 2"});
+  expect_error([] { range(2).unbatch().iterate().next(); }, Code::kInvalidArgument,
+               {"unbatch()", "\"value\" is a scalar"});
 }
 
 TEST(BatchSize, HasToBePositiveAndMayBeHuge) {

@@ -530,6 +530,85 @@ TEST(SeveralPipelines, ReadEveryElementOnceInBalancedSteps) {
   }
 }
 
+// The rows of a step on all workers, one behind the other.
+Values rows_of_step(const std::vector<Steps>& each, size_t step) {
+  Values rows;
+  for (const Steps& mine : each)
+    for (const Values& part : mine.at(step)) rows.insert(rows.end(), part.begin(), part.end());
+  return rows;
+}
+
+// Element i: a list of 1 to 4 elements, all i.
+Dataset lists(int64_t count) {
+  return range(count).map([](const Element& e) {
+    const int64_t i = e["value"].values<int64_t>()[0];
+    return Element{{"value", Tensor::full(DType::kInt64, {1 + i % 4}, static_cast<double>(i))}};
+  });
+}
+
+// Where what is in a batch follows from all of it, a step has on several workers what it has on
+// one.
+TEST(SeveralPipelines, CutWholeBatchesWhereThatMatters) {
+  const auto starts_below_20 = [](const Element& e) {
+    return e["value"].values<int64_t>()[0] < 20;
+  };
+  const std::vector<Dataset> datasets = {lists(23).shuffle(9).padded_batch(4),
+                                         lists(23).padded_batch(5, {.shapes = {{"value", {-1}}}}),
+                                         range(40).batch(6).take_while(starts_below_20),
+                                         range(23).shuffle(9).window(4, {.shift = 2}),
+                                         range(9).batch(2).concatenate(range(9).batch(3))};
+  for (size_t d = 0; d < datasets.size(); ++d) {
+    const auto expected = on_workers(datasets[d], 1, 1);
+    for (const int workers : {2, 3}) {
+      SCOPED_TRACE(str("dataset ", d, " on ", workers, " workers"));
+      const auto each = on_workers(datasets[d], workers, 2);
+      for (const Steps& mine : each) ASSERT_EQ(mine.size(), expected[0].size());
+      for (size_t step = 0; step < expected[0].size(); ++step)
+        EXPECT_EQ(rows_of_step(each, step), rows_of_step(expected, step)) << "step " << step;
+    }
+  }
+}
+
+// Elsewhere each worker reads its elements, and together they read those of one worker.
+TEST(SeveralPipelines, ReadEveryElementOnceBelowEveryTransformation) {
+  const auto below_20 = [](const Element& e) { return e["value"].values<int64_t>()[0] < 20; };
+  const Dataset pair = sample_from({range(9).batch(4), range(30).skip(9).shuffle(5).batch(4)});
+  const std::vector<Dataset> datasets = {
+      lists(23).shuffle(9).padded_batch(4, {.shapes = {{"value", {5}}}}),
+      range(40).take_while(below_20).batch(6),
+      range(40).batch(7).unbatch().shuffle(5).batch(6),
+      range(9).concatenate(range(30).skip(9).shuffle(5)).batch(4),
+      range(9).batch(4).concatenate(range(30).skip(9).shuffle(5).batch(4)),
+      sample_from({range(9), range(30).skip(9)}, {0.2, 0.8}).shuffle(5).batch(4),
+      pair,
+      pair.unbatch().batch(3)};
+  for (size_t d = 0; d < datasets.size(); ++d) {
+    Values expected = values(datasets[d], /*epoch=*/4);
+    std::sort(expected.begin(), expected.end());
+    for (const int workers : {2, 3}) {
+      SCOPED_TRACE(str("dataset ", d, " on ", workers, " workers"));
+      Values all;
+      for (const Steps& mine : on_workers(datasets[d], workers, 2))
+        for (const Step& step : mine)
+          for (const Values& part : step) all.insert(all.end(), part.begin(), part.end());
+      std::sort(all.begin(), all.end());
+      EXPECT_EQ(all, expected);
+    }
+  }
+}
+
+// The draws of all workers are the same, so that each step is of one of the datasets.
+TEST(SeveralPipelines, DrawTheSameDatasetForAStep) {
+  const Dataset small = range(24).batch(4), large = range(124).skip(100).batch(4);
+  const auto each = on_workers(sample_from({small, large}), 3, 1);
+  ASSERT_EQ(each[0].size(), 12u);
+  for (size_t step = 0; step < 12; ++step) {
+    const Values rows = rows_of_step(each, step);
+    ASSERT_EQ(rows.size(), 4u);
+    for (const int64_t value : rows) EXPECT_EQ(value < 100, rows[0] < 100) << "step " << step;
+  }
+}
+
 // --- Datasets from a function
 
 TEST(DistributeDatasetsFromFunction, CallsTheFunctionOnceForThisPipeline) {
@@ -578,6 +657,16 @@ std::vector<Restarted> restarted() {
       {"rows of generated batches",
        [=](int64_t p) {
          return Worker(2, 2, 1).distribute_dataset(batches_from_a_generator({5, 7, 6, 3}),
+                                                   {.prefetch = p});
+       }},
+      {"rows of padded batches",
+       [=](int64_t p) {
+         return Worker(2, 2, 1).distribute_dataset(
+             lists(23).shuffle(5, {.seed = 2}).padded_batch(4), {.prefetch = p});
+       }},
+      {"concatenated batches",
+       [=](int64_t p) {
+         return Worker(2, 3, 1).distribute_dataset(dataset.concatenate(range(13).batch(6)),
                                                    {.prefetch = p});
        }},
       {"from a function",

@@ -25,6 +25,20 @@ TEST(Take, EndsAfterThatManyElements) {
   expect_error([] { range(5).take(-2); }, Code::kInvalidArgument, {"take(-2)"});
 }
 
+TEST(TakeWhile, EndsBeforeTheFirstElementThatDoesNotFit) {
+  const auto below = [](int64_t limit) {
+    return [limit](const Element& e) { return e["value"].values<int64_t>()[0] < limit; };
+  };
+  EXPECT_EQ(values(range(9).take_while(below(4))), count_up(0, 4));
+  EXPECT_EQ(values(range(9).take_while(below(0))), Values());
+  EXPECT_EQ(values(range(3).take_while(below(9))), count_up(0, 3));
+  EXPECT_EQ(values(range(4).repeat().take_while(below(3))), count_up(0, 3));
+  EXPECT_EQ(values(range(6).take_while(below(4)).repeat(2)), (Values{0, 1, 2, 3, 0, 1, 2, 3}));
+  Iterator ended = range(4).repeat().take_while(below(2)).iterate();
+  EXPECT_EQ(remaining(ended), count_up(0, 2));
+  EXPECT_FALSE(ended.next()) << "although the next element would fit";
+}
+
 TEST(Skip, LeavesOutTheFirstElements) {
   EXPECT_EQ(values(range(5).skip(3)), count_up(3, 5));
   EXPECT_EQ(values(range(5).skip(0)), count_up(0, 5));

@@ -22,6 +22,13 @@ bool not_multiple_of_4(const Element& element) { return value_of(element) % 4 !=
 Dataset count_to_value(const Element& element) { return range(value_of(element) % 5).shuffle(3); }
 Element renamed(const Element& element) { return Element{{"other", element["value"]}}; }
 
+bool below_20(const Element& element) { return value_of(element) < 20; }
+// A list of 0 to 3 elements.
+Element listed(const Element& element) {
+  const int64_t value = value_of(element);
+  return Element{{"value", Tensor::full(DType::kInt64, {value % 4}, static_cast<double>(value))}};
+}
+
 Dataset from_generator(int64_t count) {
   return generator([count] {
     return [count, next = int64_t{0}]() mutable -> std::optional<Element> {
@@ -72,6 +79,50 @@ INSTANTIATE_TEST_SUITE_P(
         Pipeline{"batch", [] { return range(50).shuffle(16).map(tripled).batch(4).prefetch(3); }},
         Pipeline{"drop_remainder",
                  [] { return range(50).batch(4, {.drop_remainder = true}).repeat(2); }},
+        Pipeline{"padded_batch",
+                 [] { return range(40).shuffle(9).map(listed).padded_batch(3).repeat(2); }},
+        Pipeline{
+            "padded_batch_of_one_length",
+            [] {
+              return range(40).shuffle(9).map(listed).padded_batch(3, {.shapes = {{"value", {5}}}});
+            }},
+        Pipeline{
+            "unbatch",
+            [] {
+              return range(20).shuffle(9).map(listed, {.num_parallel = 2}).unbatch().shuffle(5);
+            }},
+        Pipeline{"rebatch", [] { return range(50).shuffle(9).batch(7).unbatch().batch(4); }},
+        Pipeline{"window",
+                 [] { return range(30).shuffle(9).window(4, {.shift = 2, .stride = 2}); }},
+        Pipeline{"windows_with_gaps",
+                 [] {
+                   return range(60)
+                       .map(tripled, {.num_parallel = 2})
+                       .window(2, {.shift = 5, .drop_remainder = true})
+                       .shuffle(3);
+                 }},
+        Pipeline{"take_while",
+                 [] { return range(60).take_while(below_20).shuffle(5).repeat(2).prefetch(2); }},
+        Pipeline{"concatenate",
+                 [] {
+                   return from_generator(9)
+                       .shuffle(4)
+                       .concatenate(range(8).map(tripled).shuffle(5))
+                       .concatenate(range(4).prefetch(2))
+                       .repeat(2);
+                 }},
+        Pipeline{"sample_from",
+                 [] {
+                   return sample_from(
+                       {range(20).shuffle(5), from_generator(9), range(5).map(tripled).repeat(2)},
+                       {0.5, 0.2, 0.3});
+                 }},
+        Pipeline{"sample_from_until_one_is_empty",
+                 [] {
+                   return sample_from({range(6), range(50).shuffle(9)}, {1, 4},
+                                      {.seed = 3, .stop_on_empty = true})
+                       .repeat(2);
+                 }},
         Pipeline{"cache", [] { return range(20).shuffle(20).cache().shuffle(5).repeat(3); }},
         Pipeline{
             "zip",
@@ -211,6 +262,8 @@ TEST(RestartOfUnorderedMap, IsRefusedBelowWhatReadsElementsAgain) {
   const std::map<std::string, Dataset> above = {
       {"shuffle", unordered.shuffle(10).prefetch(2)},
       {"cache", unordered.cache().batch(2)},
+      {"unbatch", unordered.batch(2).unbatch()},
+      {"window", unordered.window(3, {.shift = 1})},
       {"interleave", unordered.batch(1).interleave(alone, {.cycle_length = 2})}};
   for (const auto& [kind, dataset] : above) {
     Iterator iterator = dataset.iterate();
@@ -292,6 +345,46 @@ TEST(RestartOfShard, RefusesAnotherShard) {
                {"shard(2, 1)", "shard(3, 1)"});
 }
 
+TEST(RestartOfWindow, RefusesOtherSizes) {
+  Iterator iterator = range(9).window(3, {.shift = 2}).iterate();
+  iterator.next();
+  const std::string position = iterator.save();
+  const auto refused = [&](const Dataset& dataset, const std::string& text) {
+    expect_error([&] { dataset.iterate().restore(position); }, Code::kFailedPrecondition,
+                 {"window(3), shift 2 and stride 1", text});
+  };
+  refused(range(9).window(4, {.shift = 2}), "window(4)");
+  refused(range(9).window(3), "shift 3");
+  refused(range(9).window(3, {.shift = 2, .stride = 2}), "stride 2");
+}
+
+TEST(RestartOfSampleFrom, RefusesAnotherSeedAndOtherWeights) {
+  const auto sampled = [](uint64_t seed, double weight) {
+    return sample_from({range(9), range(9)}, {1, weight}, {.seed = seed});
+  };
+  Iterator iterator = sampled(1, 2).iterate();
+  iterator.next();
+  const std::string position = iterator.save();
+  EXPECT_NO_THROW(sampled(1, 2).iterate().restore(position));
+  for (const Dataset& other : {sampled(2, 2), sampled(1, 3)})
+    expect_error([&] { other.iterate().restore(position); }, Code::kFailedPrecondition,
+                 {"another seed or other weights of sample_from()"});
+}
+
+// What is read again is what the next elements are made of, not all that came before.
+TEST(RestartOfWindow, ReadsFromTheStartOfTheNextOne) {
+  int calls = 0;
+  const Dataset dataset =
+      range(1000).map([&](const Element& e) { return ++calls, e; }).window(10, {.shift = 1});
+  Iterator iterator = dataset.iterate();
+  for (int i = 0; i < 500; ++i) iterator.next();
+  const std::string position = iterator.save();
+  calls = 0;
+  iterator.restore(position);
+  EXPECT_EQ(value_of(*iterator.next()), 500);
+  EXPECT_EQ(calls, 10);
+}
+
 TEST(RestartOfRepeat, RefusesAnotherCount) {
   Iterator iterator = range(3).repeat().iterate();
   for (int i = 0; i < 7; ++i) iterator.next();
@@ -355,9 +448,11 @@ TEST(Restore, LeavesTheIteratorAsItWasWhenItFails) {
 
 TEST(Restore, RefusesDamagedPositions) {
   const Dataset dataset =
-      zip(range(30).shuffle(9), from_generator(25).map(renamed))
-          .interleave([](const Element&) { return range(4).repeat(2); }, {.cycle_length = 2})
-          .batch(2)
+      sample_from(
+          {zip(range(10).shuffle(9), from_generator(8).map(renamed))
+               .interleave([](const Element&) { return range(4).repeat(2); }, {.cycle_length = 2}),
+           range(9).batch(3).unbatch().take_while(below_20).concatenate(range(3))})
+          .window(3, {.shift = 2})
           .prefetch(2);
   Iterator iterator = dataset.iterate();
   for (int i = 0; i < 7; ++i) iterator.next();

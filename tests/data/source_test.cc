@@ -165,6 +165,27 @@ TEST(Dataset, KnowsItsCardinality) {
   EXPECT_EQ(endless.filter(keep_all).cardinality(), kInfinite);
   EXPECT_EQ(endless.interleave(ranges).cardinality(), kInfinite);
   EXPECT_EQ(ten.shuffle(3).map(same).cache().prefetch(1).cardinality(), 10);
+  EXPECT_EQ(ten.padded_batch(4).cardinality(), 3);
+  EXPECT_EQ(ten.padded_batch(4, {.shapes = {{"value", {}}}, .drop_remainder = true}).cardinality(),
+            2);
+  EXPECT_EQ(ten.batch(4).unbatch().cardinality(), kUnknown);
+  EXPECT_EQ(range(0).batch(4).unbatch().cardinality(), 0);
+  EXPECT_EQ(endless.batch(4).unbatch().cardinality(), kInfinite);
+  EXPECT_EQ(ten.window(4).cardinality(), 3);
+  EXPECT_EQ(unknown.window(4).cardinality(), kUnknown);
+  EXPECT_EQ(endless.window(4, {.drop_remainder = true}).cardinality(), kInfinite);
+  EXPECT_EQ(ten.take_while(keep_all).cardinality(), kUnknown);
+  EXPECT_EQ(endless.take_while(keep_all).cardinality(), kUnknown);
+  EXPECT_EQ(range(0).take_while(keep_all).cardinality(), 0);
+  EXPECT_EQ(ten.concatenate(range(4)).cardinality(), 14);
+  EXPECT_EQ(ten.concatenate(unknown).cardinality(), kUnknown);
+  EXPECT_EQ(unknown.concatenate(endless).cardinality(), kInfinite);
+  EXPECT_EQ(sample_from({ten, range(4)}).cardinality(), 14);
+  EXPECT_EQ(sample_from({ten, unknown}).cardinality(), kUnknown);
+  EXPECT_EQ(sample_from({ten, endless}).cardinality(), kInfinite);
+  EXPECT_EQ(sample_from({ten, endless}, {}, {.stop_on_empty = true}).cardinality(), kUnknown);
+  EXPECT_EQ(sample_from({endless, endless}, {}, {.stop_on_empty = true}).cardinality(), kInfinite);
+  EXPECT_EQ(sample_from({ten, endless}, {1, 0}, {.stop_on_empty = true}).cardinality(), 10);
   EXPECT_EQ(zip(ten, endless).cardinality(), 10);
   EXPECT_EQ(zip(ten, range(4)).cardinality(), 4);
   EXPECT_EQ(zip(ten, unknown).cardinality(), kUnknown);
@@ -182,6 +203,12 @@ TEST(Dataset, KnowsItsBatchSize) {
   EXPECT_EQ(batched.cache().batch_size(), 4);
   EXPECT_EQ(batched.batch(2).batch_size(), 2);
   EXPECT_EQ(batched.interleave(ranges).batch_size(), std::nullopt);
+  EXPECT_EQ(batched.concatenate(range(9).batch(4)).batch_size(), 4);
+  EXPECT_EQ(batched.concatenate(range(9).batch(3)).batch_size(), std::nullopt);
+  EXPECT_EQ(sample_from({batched, batched}).batch_size(), 4);
+  EXPECT_EQ(batched.unbatch().batch_size(), std::nullopt);
+  EXPECT_EQ(batched.window(2).batch_size(), std::nullopt);
+  EXPECT_EQ(batched.take_while([](const Element&) { return true; }).batch_size(), std::nullopt);
   EXPECT_EQ(zip(batched, range(9).batch(4)).batch_size(), 4);
   EXPECT_EQ(zip(batched, range(9).batch(3)).batch_size(), std::nullopt);
 }

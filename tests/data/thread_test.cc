@@ -40,6 +40,7 @@ TEST(Filter, KeepsWhatThePredicateHolds) {
 TEST(Transformations, RefuseEmptyFunctions) {
   expect_error([] { range(1).map(nullptr); }, Code::kInvalidArgument, {"map()", "empty"});
   expect_error([] { range(1).filter(nullptr); }, Code::kInvalidArgument, {"filter()", "empty"});
+  expect_error([] { range(1).take_while(nullptr); }, Code::kInvalidArgument, {"take_while()"});
   expect_error([] { range(1).interleave(nullptr); }, Code::kInvalidArgument, {"interleave()"});
   expect_error([] { generator(nullptr); }, Code::kInvalidArgument, {"generator()", "empty"});
   expect_error([] { values(generator([] { return NextFunction(); })); }, Code::kInvalidArgument,
@@ -99,13 +100,21 @@ Element fail_at_3(const Element& element) {
   return element;
 }
 
+bool always(const Element&) { return true; }
+
 class ErrorsInThreads : public ::testing::TestWithParam<Dataset> {};
 INSTANTIATE_TEST_SUITE_P(
     All, ErrorsInThreads,
     ::testing::Values(range(9).map(fail_at_3), range(9).map(fail_at_3, {.num_parallel = 3}),
                       range(9).map(fail_at_3).prefetch(2),
                       range(9).map(fail_at_3).map(same, {.num_parallel = 3}),
-                      range(9).map(fail_at_3, {.num_parallel = 3}).batch(1).prefetch(9)),
+                      range(9).map(fail_at_3, {.num_parallel = 3}).batch(1).prefetch(9),
+                      range(9).map(fail_at_3).padded_batch(1).prefetch(2),
+                      range(9).map(fail_at_3).prefetch(2).batch(1).unbatch(),
+                      range(9).map(fail_at_3, {.num_parallel = 3}).window(1),
+                      range(9).map(fail_at_3).prefetch(2).take_while(always),
+                      range(2).concatenate(range(9).skip(2).map(fail_at_3).prefetch(2)),
+                      sample_from({range(9).map(fail_at_3, {.num_parallel = 3})}).prefetch(2)),
     [](const auto& info) { return str("Pipeline", info.index); });
 
 TEST_P(ErrorsInThreads, AreThrownByNextAfterTheElementsBefore) {
@@ -233,6 +242,20 @@ TEST(Iterator, EndsAThreadThatGathersElementsOrSearchesForOneInVain) {
     auto destroyed = std::async(std::launch::async, [&] { iterator.reset(); });
     EXPECT_EQ(destroyed.wait_for(std::chrono::seconds(10)), std::future_status::ready);
     give_up = true;
+  }
+}
+
+TEST(Iterator, EndsTheThreadsBelowEveryTransformation) {
+  const Dataset busy = range(7).repeat().map(doubled, {.num_parallel = 2}).prefetch(2).take(40);
+  const std::vector<Dataset> datasets = {
+      busy.concatenate(busy),    busy.padded_batch(3),         busy.batch(4).prefetch(2).unbatch(),
+      sample_from({busy, busy}), busy.window(4, {.shift = 1}), busy.take_while(always)};
+  for (const Dataset& dataset : datasets) {
+    for (int taken = 0; taken < 20; ++taken) {
+      Iterator iterator = dataset.prefetch(3).iterate();
+      for (int i = 0; i < taken && iterator.next(); ++i) {
+      }
+    }
   }
 }
 
