@@ -129,6 +129,20 @@ TEST(Shuffle, CanKeepItsOrder) {
   EXPECT_EQ(values(dataset, 0), values(dataset, 7));
 }
 
+// As docs/coming-from-pytorch.md has it for random_split.
+TEST(Shuffle, ThatKeepsItsOrderSplitsADatasetAtRandom) {
+  const Dataset all = range(100).shuffle(100, {.seed = 7, .reshuffle_each_iteration = false});
+  const Dataset train = all.take(80).shuffle(80), held_out = all.skip(80);
+  const Values held = values(held_out, 0);
+  EXPECT_EQ(held.size(), 20u);
+  EXPECT_NE(sorted(held), count_up(80, 100));
+  EXPECT_NE(values(train, 0), values(train, 1));
+  for (uint64_t epoch = 0; epoch < 3; ++epoch) {
+    EXPECT_EQ(values(held_out, epoch), held);
+    EXPECT_EQ(sorted(values(train.concatenate(held_out), epoch)), count_up(0, 100));
+  }
+}
+
 TEST(Shuffle, TakesItsSeedFromTheGlobalOne) {
   const Values with_0 = values(range(50).shuffle(50));
   set_global_seed(1);
