@@ -54,8 +54,8 @@ class ConcatenateSource : public Union<ConcatenateSource> {
   ConcatenateSource(SourcePtr first, SourcePtr second)
       : Union({std::move(first), std::move(second)}) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
-    return std::make_unique<ConcatenateStream>(inputs()[0]->open(pass.branch(0)), inputs()[1],
-                                               pass.branch(1));
+    const Pass each = of_inputs(pass);
+    return std::make_unique<ConcatenateStream>(inputs()[0]->open(each), inputs()[1], each);
   }
 };
 

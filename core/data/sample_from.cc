@@ -99,9 +99,9 @@ class SampleSource : public Union<SampleSource> {
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     uint64_t key = mix(options_.seed ? *options_.seed : mix(global_seed_, pass.place), pass.epoch);
     for (const double weight : weights_) key = mix(key, std::bit_cast<uint64_t>(weight));
+    const Pass each = of_inputs(pass);
     std::vector<std::unique_ptr<Stream>> streams;
-    for (const SourcePtr& input : inputs())
-      streams.push_back(input->open(pass.branch(streams.size())));
+    for (const SourcePtr& input : inputs()) streams.push_back(input->open(each));
     return std::make_unique<SampleStream>(std::move(streams), weights_, options_.stop_on_empty,
                                           key);
   }
