@@ -98,25 +98,50 @@ class MultiHeadAttentionLayer final : public LayerBase {
 
  protected:
   void build(const std::vector<TensorSpec>& inputs) override {
-    if (inputs.empty() || inputs.size() > 3)
-      invalid("takes x, or query and value, or query, value and key; got ", inputs.size(),
-              " inputs");
+    const size_t sequences = inputs.size() - (ends_with_mask(inputs) ? 1 : 0);
+    if (sequences < 1 || sequences > 3)
+      invalid("takes x, or query and value, or query, value and key, and a bool mask after them; ",
+              "got ", inputs.size(), " inputs");
     output_ = projection(features_of(inputs[0], 3), "attention_output");
   }
 
   Value call(const std::vector<Value>& inputs, const CallContext& context) override {
-    for (const Value& x : inputs)
+    std::vector<Value> sequences = inputs;
+    Value mask;
+    if (ends_with_mask(inputs)) {
+      mask = for_all_heads(inputs.back());
+      sequences.pop_back();
+    }
+    for (const Value& x : sequences)
       if (x.shape().rank() != 3) invalid("needs inputs [batch, t, features]");
-    const Value &value = inputs[inputs.size() > 1 ? 1 : 0],
-                &key = inputs.size() > 2 ? inputs[2] : value;
-    const Value attended =
-        ops::scaled_dot_product_attention(by_head(query_(inputs[0])), by_head(key_(key)),
-                                          by_head(value_(value)), {.causal = options_.causal});
+    const Value &value = sequences[sequences.size() > 1 ? 1 : 0],
+                &key = sequences.size() > 2 ? sequences[2] : value;
+    const Value attended = ops::scaled_dot_product_attention(
+        by_head(query_(sequences[0])), by_head(key_(key)), by_head(value_(value)),
+        {.causal = options_.causal, .mask = mask});
     const Value y = output_(ops::flatten_from(attended, 2));
     return context.training && options_.dropout > 0 ? ops::dropout(y, options_.dropout) : y;
   }
 
  private:
+  static bool ends_with_mask(const std::vector<TensorSpec>& inputs) {
+    return inputs.size() > 1 && inputs.back().dtype == DType::kBool;
+  }
+  static bool ends_with_mask(const std::vector<Value>& inputs) {
+    return inputs.size() > 1 && inputs.back().dtype() == DType::kBool;
+  }
+
+  // A mask of keys, or of queries and keys, as one that broadcasts to [batch, heads, queries,
+  // keys].
+  static Value for_all_heads(const Value& mask) {
+    const Shape& shape = mask.shape();
+    if (shape.rank() < 2 || shape.rank() > 4)
+      invalid(
+          "needs a mask [batch, keys], [batch, queries, keys] or [batch, heads, queries, keys]");
+    if (shape.rank() == 2) return ops::reshape(mask, {shape[0], 1, 1, shape[1]});
+    return shape.rank() == 3 ? ops::expand_dims(mask, 1) : mask;
+  }
+
   Layer projection(int64_t units, std::string name) const {
     return Dense(units, {.use_bias = options_.use_bias,
                          .kernel_initializer = options_.kernel_initializer,

@@ -43,8 +43,11 @@ struct MultiHeadAttentionOptions {
 };
 // Multi-head attention (Vaswani et al. 2017) with `heads` heads of `key_size`: [batch, t, d] -> the
 // same. Inputs: x for self-attention; or query and value; or query, value and key, in Keras' order.
-// Sublayers query, key, value and attention_output are Dense layers: kernels [d, heads * key_size],
-// and back.
+// After them there may be a mask, which is known by being bool: true where a query may look at a
+// key, as [batch, keys] (ops::sequence_mask makes it of lengths), [batch, queries, keys], or what
+// broadcasts to [batch, heads, queries, keys]. Where `causal` is on as well, it has to allow it
+// too. A query that may look at no key attends to nothing, zeros. Sublayers query, key, value and
+// attention_output are Dense layers: kernels [d, heads * key_size], and back.
 Layer MultiHeadAttention(int64_t heads, int64_t key_size,
                          const MultiHeadAttentionOptions& options = {});
 

@@ -162,4 +162,16 @@ Value transpose(const Value& x, const std::vector<int64_t>& perm) {
   return apply("Transpose", {x}, {{"perm", normalised}});
 }
 
+Value sequence_mask(const Value& lengths, int64_t length) {
+  return prepare("sequence_mask", [&] {
+    require_integer(lengths.spec(), "lengths");
+    if (length < 0) invalid("the length must not be negative, got ", length);
+    std::vector<int64_t> places(static_cast<size_t>(length));
+    std::iota(places.begin(), places.end(), 0);
+    const GraphScope scope(lengths.graph());
+    return less(constant(Tensor::from(places, {length})),
+                expand_dims(cast(lengths, DType::kInt64), -1));
+  });
+}
+
 }  // namespace cohort::ops

@@ -44,5 +44,8 @@ Value scatter_add(const Value& indices, const Value& updates, int64_t rows);
 // [..] integers to [.., depth] of `dtype`: 1 at the index, 0 elsewhere; all 0 for indices out of
 // range.
 Value one_hot(const Value& indices, int64_t depth, DType dtype = DType::kFloat32);
+// Which of `length` places each of some lengths, integers [..], has: bool [.., length], true for
+// the first ones (tf.sequence_mask). Not differentiable.
+Value sequence_mask(const Value& lengths, int64_t length);
 
 }  // namespace cohort::ops

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
 #include "core/ops/nn_ops.h"
 #include "core/ops/op_helpers.h"
 #include "core/ops/shape_checks.h"
@@ -54,6 +56,44 @@ COHORT_REGISTER_OP({.name = "AttentionGrad",
                     .attributes = {"causal", "scale"},
                     .infer = infer_attention_grad});
 
+// Whether query i sees key j.
+Value causal_mask(int64_t queries, int64_t keys) {
+  Tensor mask(DType::kBool, {queries, keys});
+  for (int64_t i = 0; i < queries; ++i)
+    for (int64_t j = 0; j < keys; ++j) mask.data<bool>()[i * keys + j] = j <= i + keys - queries;
+  return constant(mask);
+}
+
+bool broadcasts_to(const Shape& wanted, const Shape& shape) {
+  if (shape.rank() > wanted.rank()) return false;
+  for (int i = 1; i <= shape.rank(); ++i)
+    if (shape.dim(-i) != 1 && shape.dim(-i) != wanted.dim(-i)) return false;
+  return true;
+}
+
+void check_mask(const Value& mask, const Shape& scores) {
+  if (mask.dtype() != DType::kBool) invalid("the mask must be bool, is ", mask.spec());
+  if (!broadcasts_to(scores, mask.shape()))
+    invalid("a mask of shape ", mask.shape(),
+            " does not broadcast to [batch, heads, queries, keys], ", scores);
+}
+
+// Of q, k and v that fit each other. Scores that are hidden are the lowest finite number, which
+// leaves a softmax over nothing else a number, and have no weight.
+Value masked_attention(const Value& q, const Value& k, const Value& v,
+                       const AttentionOptions& options, double scale) {
+  const int64_t queries = q.shape()[1], keys = k.shape()[1];
+  check_mask(options.mask, {q.shape()[0], q.shape()[2], queries, keys});
+  const GraphScope scope(q.graph());
+  const Value seen =
+      options.causal ? logical_and(options.mask, causal_mask(queries, keys)) : options.mask;
+  const auto by_head = [](const Value& x) { return transpose(x, {0, 2, 1, 3}); };
+  const Value scores = matmul(by_head(q * scale), by_head(k), {.transpose_b = true});
+  const double lowest = scores.dtype() == DType::kFloat16 ? -65504 : -3e38;
+  const Value weights = softmax(where(seen, scores, scalar_like(scores, lowest)));
+  return by_head(matmul(where(seen, weights, scalar_like(weights, 0)), by_head(v)));
+}
+
 }  // namespace
 
 Value scaled_dot_product_attention(const Value& q, const Value& k, const Value& v,
@@ -61,7 +101,13 @@ Value scaled_dot_product_attention(const Value& q, const Value& k, const Value& 
   require_rank(q.spec(), 4, "scaled_dot_product_attention: q");
   const double size = static_cast<double>(std::max<int64_t>(q.shape()[3], 1));
   const double scale = options.scale == 0 ? 1 / std::sqrt(size) : options.scale;
-  return apply("Attention", {q, k, v}, {{"causal", options.causal}, {"scale", scale}});
+  const Attributes attributes{{"causal", options.causal}, {"scale", scale}};
+  if (!options.mask) return apply("Attention", {q, k, v}, attributes);
+  return prepare("scaled_dot_product_attention", [&] {
+    const Specs inputs = {q.spec(), k.spec(), v.spec()};
+    attention_specs({"Attention", inputs, attributes}, 0);
+    return masked_attention(q, k, v, options, scale);
+  });
 }
 
 }  // namespace cohort::ops

@@ -76,10 +76,14 @@ Value sigmoid_cross_entropy(const Value& logits, const Value& targets);
 struct AttentionOptions {
   bool causal = false;  // query i sees keys up to i + (keys - queries)
   double scale = 0;     // 0: 1 / sqrt(head size)
+  // bool, of a shape that broadcasts to [batch, heads, queries, keys]: true where a query sees a
+  // key, of those that `causal` lets it see. One that sees none gets zeros.
+  Value mask = {};
 };
 // softmax(scale * q k^T) v for each batch and head, q [batch, queries, heads, size], k and v
 // [batch, keys, heads, size] -> [batch, queries, heads, size]. Computed block by block; the score
-// matrix is never held whole (FlashAttention, Dao et al. 2022).
+// matrix is never held whole (FlashAttention, Dao et al. 2022) unless there is a mask. With one it
+// is differentiable any number of times.
 Value scaled_dot_product_attention(const Value& q, const Value& k, const Value& v,
                                    const AttentionOptions& options = {});
 

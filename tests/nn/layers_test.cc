@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/graph/gradients.h"
+#include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "tests/nn/testing.h"
 
@@ -269,6 +270,59 @@ TEST(MultiHeadAttentionTest, LooksForKeysOfTheirOwn) {
   const Layer layer = MultiHeadAttention(2, 4);
   const Tensor y = run(layer, {x, values, keys});
   expect_near(y, attend(layer, to_vector(x), to_vector(values), to_vector(keys), 2, 4, false));
+}
+
+TEST(MultiHeadAttentionTest, LeavesOutKeysThatAreMasked) {
+  const Tensor x = random_tensor({2, 4, 6}), memory = random_tensor({2, 5, 6}, 1),
+               lengths = Tensor::from<int32_t>({5, 3}, {2});
+  const Layer layer = MultiHeadAttention(2, 4);
+  const Function f([&](const std::vector<Value>& in) {
+    return std::vector<Value>{layer({in[0], in[1], ops::sequence_mask(in[2], 5)})};
+  });
+  const Tensor y = f({x, memory, lengths})[0];
+  for (int64_t row = 0; row < 2; ++row) {
+    const int64_t keys = lengths.data<int32_t>()[row];
+    const auto in = to_vector(x.slice_rows(row, row + 1)),
+               remembered =
+                   to_vector(memory.slice_rows(row, row + 1).reshape({5, 6}).slice_rows(0, keys));
+    expect_near(y.slice_rows(row, row + 1), attend(layer, in, remembered, remembered, 2, 4, false));
+  }
+}
+
+TEST(MultiHeadAttentionTest, TakesAMaskOfQueriesOrHeadsBesideCausality) {
+  const Tensor x = random_tensor({1, 3, 6});
+  Tensor past = Tensor::zeros(DType::kBool, {1, 3, 3});
+  for (int64_t i = 0; i < 3; ++i)
+    for (int64_t j = 0; j <= i; ++j) past.data<bool>()[3 * i + j] = true;
+  // Equal names begin with equal weights.
+  const Layer all = MultiHeadAttention(2, 4, {.name = "same"}),
+              causal = MultiHeadAttention(2, 4, {.causal = true, .name = "same"});
+  const auto expected = to_vector(run(causal, {x}));
+  expect_near(run(all, {x, past}), expected);
+  expect_near(run(all, {x, x, x, past.reshape({1, 1, 3, 3})}), expected);
+
+  Tensor not_first = Tensor::full(DType::kBool, {1, 3}, 1);
+  not_first.data<bool>()[0] = false;
+  Tensor both = past.clone();
+  for (const int64_t i : {0, 3, 6}) both.data<bool>()[i] = false;
+  const Tensor y = run(causal, {x, not_first});
+  expect_near(run(all, {x, both}), to_vector(y));
+  // Query 0 sees nothing, and biases are 0.
+  expect_near(y.reshape({3, 6}).slice_rows(0, 1), std::vector<double>(6));
+}
+
+TEST(MultiHeadAttentionTest, IgnoresPaddingInANetworkThatIsDrawn) {
+  const Layer words = Embedding(5, 4), attention = MultiHeadAttention(2, 4),
+              is_word = Lambda([](const Value&ids) {
+                return ops::not_equal(ids, ops::constant(0, ids.dtype()));
+              });
+  const auto network = [&](int64_t length) {
+    const Symbol ids = Input({length}, {.dtype = DType::kInt32}), x = words(ids);
+    return make_functional({ids}, attention({x, is_word(ids)}));
+  };
+  const Tensor padded = run(network(4), {Tensor::from<int32_t>({3, 1, 0, 0}, {1, 4})}),
+               plain = run(network(2), {Tensor::from<int32_t>({3, 1}, {1, 2})});
+  expect_near(padded.reshape({4, 4}).slice_rows(0, 2), to_vector(plain));
 }
 
 TEST(MultiHeadAttentionTest, AddsBiasesWhereItHasThem) {

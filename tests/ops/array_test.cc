@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <string>
@@ -30,6 +31,19 @@ TEST(ArrayGradient, OfShapeChanges) {
                   {{{2, 3}}});
   check_gradients([](const Values& v) { return squeeze(v[0], -1); }, {{{2, 1}}});
   check_gradients([](const Values& v) { return broadcast_to(v[0], {4, 2, 3}); }, {{{2, 1}}});
+}
+
+TEST(SequenceMask, IsTrueForTheFirstPlacesOfEachLength) {
+  Graph graph;
+  const GraphScope scope(graph);
+  const Value lengths = constant(Tensor::from<int32_t>({2, 0, 3}, {3}));
+  const Tensor mask = testing::evaluate({sequence_mask(lengths, 2)})[0];
+  EXPECT_EQ(mask.shape(), (Shape{3, 2}));
+  const std::vector<bool> expected = {true, true, false, false, true, true};
+  EXPECT_TRUE(std::equal(expected.begin(), expected.end(), mask.values<bool>().begin()));
+  EXPECT_EQ(sequence_mask(lengths, 0).shape(), (Shape{3, 0}));
+  EXPECT_THROW(sequence_mask(lengths, -1), Error);
+  EXPECT_THROW(sequence_mask(constant(1.5, DType::kFloat32), 2), Error);
 }
 
 TEST(ArrayGradient, OfTranspose) {

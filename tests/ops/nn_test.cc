@@ -1,3 +1,4 @@
+#include <array>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -237,6 +238,84 @@ TEST(AttentionGradient, AgreesWithDifferences) {
     check_gradients(
         [&](const Values& v) { return scaled_dot_product_attention(v[0], v[1], v[2], options); },
         {{{2, 3, 2, 4}}, {{2, 5, 2, 4}}, {{2, 5, 2, 4}}});
+}
+
+// Of two heads and three keys, for the rows of a batch or for all: what each of two queries sees.
+const Tensor kMasks[] = {
+    Tensor::from<bool>(std::array<bool, 6>{true, true, false, false, true, true}, {2, 1, 1, 3}),
+    Tensor::from<bool>(std::array<bool, 6>{true, false, true, false, true, false}, {2, 3}),
+    Tensor::from<bool>(std::array<bool, 6>{true, false, true, false, false, false}, {1, 2, 1, 3})};
+
+TEST(AttentionGradient, WithAMaskAgreesWithDifferences) {
+  for (const Tensor& mask : kMasks) {
+    SCOPED_TRACE(str(mask.shape()));
+    for (const bool causal : {false, true}) {
+      const auto attention = [&](const Values& v) {
+        return scaled_dot_product_attention(v[0], v[1], v[2], {.causal = causal, .mask = v[3]});
+      };
+      check_gradients(attention, {{{2, 2, 2, 4}}, {{2, 3, 2, 4}}, {{2, 3, 2, 4}}}, {mask});
+    }
+  }
+  check_second_gradients(
+      [](const Values& v) {
+        return scaled_dot_product_attention(v[0], v[0], v[0], {.scale = 2, .mask = v[1]});
+      },
+      {{{1, 3, 1, 2}}}, {Tensor::from<bool>(std::array<bool, 3>{true, false, true}, {3})});
+}
+
+// Equal scores: the mean of the values that are seen.
+TEST(Attention, SeesWhatTheMaskAllows) {
+  const auto seen = [](const Tensor& mask, bool causal, DType dtype) {
+    Graph graph;
+    const GraphScope scope(graph);
+    const Value q = constant(Tensor::zeros(dtype, {1, 2, 1, 1})),
+                k = constant(Tensor::from<float>({5, 9, -7}, {1, 3, 1, 1}).cast(dtype)),
+                v = constant(Tensor::from<float>({1, 2, 6}, {1, 3, 1, 1}).cast(dtype));
+    const Tensor y = evaluate({scaled_dot_product_attention(
+        q, k, v, {.causal = causal, .mask = constant(mask)})})[0]
+                         .cast(DType::kFloat32);
+    return std::vector<float>{y.values<float>().begin(), y.values<float>().end()};
+  };
+  const Tensor second = Tensor::from<bool>(
+                   std::array<bool, 6>{false, true, false, true, false, true}, {2, 3}),
+               last = Tensor::from<bool>(std::array<bool, 3>{false, false, true}, {3});
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64}) {
+    EXPECT_EQ(seen(second, false, dtype), (std::vector<float>{2, 3.5})) << dtype;
+    // Query 0 may see keys 0 and 1, query 1 all three.
+    EXPECT_EQ(seen(second, true, dtype), (std::vector<float>{2, 3.5})) << dtype;
+    EXPECT_EQ(seen(last, false, dtype), (std::vector<float>{6, 6})) << dtype;
+    EXPECT_EQ(seen(last, true, dtype), (std::vector<float>{0, 6}))
+        << dtype << ": nothing and key 2";
+  }
+}
+
+TEST(Attention, WithAMaskThatHidesNothingIsThatWithout) {
+  Graph graph;
+  const Value q = graph.add_input("q", {DType::kFloat64, {1, 2, 1, 2}}),
+              k = graph.add_input("k", {DType::kFloat64, {1, 3, 1, 2}});
+  const GraphScope scope(graph);
+  const Value all = constant(Tensor::full(DType::kBool, {3}, 1));
+  for (const bool causal : {false, true}) {
+    const auto y = evaluate(
+        {scaled_dot_product_attention(q, k, k, {.causal = causal, .scale = 3, .mask = all}),
+         scaled_dot_product_attention(q, k, k, {.causal = causal, .scale = 3})},
+        {Tensor::from<double>({1, -2, 0.5, 3}, {1, 2, 1, 2}),
+         Tensor::from<double>({0.1, 0.2, -1, 2, 0.7, 0}, {1, 3, 1, 2})});
+    for (size_t i = 0; i < 4; ++i)
+      EXPECT_NEAR(y[0].values<double>()[i], y[1].values<double>()[i], 1e-12);
+  }
+}
+
+TEST(Attention, RefusesAMaskThatDoesNotFit) {
+  Graph graph;
+  const auto input = [&](Shape shape, DType dtype = DType::kBool) {
+    return graph.add_input("x", {dtype, shape});
+  };
+  const Value q = input({2, 3, 1, 4}, DType::kFloat32), k = input({2, 5, 1, 4}, DType::kFloat32);
+  for (const Value& mask :
+       {input({4}), input({3, 1, 3, 5}), input({1, 1, 1, 1, 5}), input({3, 5}, DType::kFloat32)})
+    EXPECT_THROW(scaled_dot_product_attention(q, k, k, {.mask = mask}), Error) << mask.spec();
+  EXPECT_THROW(scaled_dot_product_attention(k, q, q, {.causal = true, .mask = input({3})}), Error);
 }
 
 TEST(Attention, RefusesFewerKeysThanCausalQueries) {
