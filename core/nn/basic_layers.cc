@@ -1,11 +1,13 @@
 #include "core/nn/basic_layers.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/base/comma_separated.h"
 #include "core/nn/layer_inputs.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
+#include "core/ops/nn_ops.h"
 #include "core/ops/random_ops.h"
 
 namespace cohort::nn {
@@ -106,6 +108,17 @@ Layer ActivationLayer(Activation activation, std::string name) {
   return stateless("Activation", std::move(name), std::move(activation));
 }
 
+Layer Softmax(int64_t axis, std::string name) {
+  return stateless("Softmax", std::move(name), [axis](const Value& x) {
+    const int rank = x.shape().rank(), moved = x.shape().normalize_axis(axis);
+    if (moved == rank - 1) return ops::softmax(x);
+    std::vector<int64_t> swapped(static_cast<size_t>(rank));
+    std::iota(swapped.begin(), swapped.end(), 0);
+    std::swap(swapped[static_cast<size_t>(moved)], swapped.back());
+    return ops::transpose(ops::softmax(ops::transpose(x, swapped)), swapped);
+  });
+}
+
 Layer Dropout(double rate, std::string name) {
   check_rate("Dropout", rate);
   return std::make_shared<DropoutLayer>(rate, std::move(name));
@@ -127,6 +140,17 @@ Layer Reshape(std::vector<int64_t> shape, std::string name) {
     dims.insert(dims.end(), shape.begin(), shape.end());
     return ops::reshape(x, dims);
   });
+}
+
+Layer Permute(std::vector<int64_t> order, std::string name) {
+  std::vector<int64_t> axes(order.size());
+  std::iota(axes.begin(), axes.end(), 1);
+  if (!std::ranges::is_permutation(order, axes))
+    invalid("Permute: the order must have each axis from 1 to the last once, got ",
+            comma_separated(order));
+  order.insert(order.begin(), 0);  // the batch
+  return stateless("Permute", std::move(name),
+                   [order](const Value& x) { return ops::transpose(x, order); });
 }
 
 Layer Add(std::string name) {

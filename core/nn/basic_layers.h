@@ -26,6 +26,8 @@ Layer Dense(int64_t units, const DenseOptions& options = {});
 
 // The function as a layer of its own.
 Layer ActivationLayer(Activation activation, std::string name = "");
+// softmax over `axis` (counted with the batch) as a layer.
+Layer Softmax(int64_t axis = -1, std::string name = "");
 
 // In training, zeroes each element with probability `rate` in [0, 1) and scales the others up.
 Layer Dropout(double rate, std::string name = "");
@@ -33,6 +35,9 @@ Layer Dropout(double rate, std::string name = "");
 Layer Flatten(std::string name = "");  // [batch, ..] -> [batch, product of the rest]
 // The shape without the batch; one extent may be -1.
 Layer Reshape(std::vector<int64_t> shape, std::string name = "");
+// The axes in another order: axis i of the result is axis order[i - 1] of the input, both counted
+// from 1, which is the one after the batch.
+Layer Permute(std::vector<int64_t> order, std::string name = "");
 
 // Of several inputs: their elementwise sum; and one after another along `axis` (counted with the
 // batch).

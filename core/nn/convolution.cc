@@ -14,8 +14,7 @@ int64_t channels_of(const std::vector<TensorSpec>& inputs) {
   return features_of(inputs[0], 4);
 }
 
-// What the three convolutions share: their options as the op wants them, kernel, bias and
-// activation.
+// What the convolutions share: their options as the op wants them, kernel, bias and activation.
 struct Common {
   ops::Conv2DOptions convolution;
   Size2D size;
@@ -56,8 +55,14 @@ class ConvolutionLayer : public LayerBase {
 
   // A kernel [height, width, in, out], and a bias of `filters` numbers where there is to be one.
   void add_weights(int64_t in, int64_t out, int64_t filters, DType dtype) {
+    add_kernel("kernel", in, out, dtype);
+    add_bias(filters, dtype);
+  }
+  void add_kernel(std::string name, int64_t in, int64_t out, DType dtype) {
     const Shape shape{size().height, size().width, in, out};
-    kernel_ = &add_weight("kernel", shape, common_.kernel_options, dtype);
+    kernel_ = &add_weight(std::move(name), shape, common_.kernel_options, dtype);
+  }
+  void add_bias(int64_t filters, DType dtype) {
     if (common_.use_bias) bias_ = &add_weight("bias", {filters}, common_.bias_options, dtype);
   }
 
@@ -78,6 +83,17 @@ class ConvolutionLayer : public LayerBase {
     if (channels % groups != 0)
       invalid(channels, " input channels cannot be divided into ", groups, " groups");
     return channels;
+  }
+
+  // The convolution by a kernel [height, width, channels, multiplier]: one group for each channel.
+  Value by_channel(const Value& x) const {
+    const Shape& shape = kernel_->spec().shape;
+    require_features(x.shape(), shape[2]);
+    ops::Conv2DOptions options = convolution();
+    options.groups = shape[2];
+    const Value filter =
+        ops::reshape(kernel_->read(), {shape[0], shape[1], 1, shape[2] * shape[3]});
+    return ops::conv2d(x, filter, options);
   }
 
  private:
@@ -146,18 +162,39 @@ class DepthwiseConv2DLayer final : public ConvolutionLayer {
     const int64_t channels = channels_of(inputs);
     add_weights(channels, multiplier_, channels * multiplier_, weight_dtype(inputs[0]));
   }
-  // One group for each channel.
-  Value convolve(const Value& x) override {
-    require_features(x.shape(), kernel().spec().shape[2]);
-    ops::Conv2DOptions options = convolution();
-    options.groups = x.shape().dim(-1);
-    const Value filter = ops::reshape(
-        kernel().read(), {size().height, size().width, 1, options.groups * multiplier_});
-    return ops::conv2d(x, filter, options);
-  }
+  Value convolve(const Value& x) override { return by_channel(x); }
 
  private:
   int64_t multiplier_;
+};
+
+class SeparableConv2DLayer final : public ConvolutionLayer {
+ public:
+  SeparableConv2DLayer(int64_t filters, Size2D kernel_size, const SeparableConv2DOptions& options)
+      : ConvolutionLayer("SeparableConv2D", options.name,
+                         common_of(options, kernel_size, 1,
+                                   {.initializer = options.depthwise_initializer,
+                                    .regularizer = options.depthwise_regularizer})),
+        filters_(filters),
+        multiplier_(options.depth_multiplier),
+        pointwise_options_{.initializer = options.pointwise_initializer,
+                           .regularizer = options.pointwise_regularizer} {}
+
+ protected:
+  void build(const std::vector<TensorSpec>& inputs) override {
+    const int64_t channels = channels_of(inputs);
+    const DType dtype = weight_dtype(inputs[0]);
+    add_kernel("depthwise_kernel", channels, multiplier_, dtype);
+    pointwise_ = &add_weight("pointwise_kernel", {1, 1, channels * multiplier_, filters_},
+                             pointwise_options_, dtype);
+    add_bias(filters_, dtype);
+  }
+  Value convolve(const Value& x) override { return ops::conv2d(by_channel(x), pointwise_->read()); }
+
+ private:
+  int64_t filters_, multiplier_;
+  WeightOptions pointwise_options_;
+  Weight* pointwise_ = nullptr;
 };
 
 void check_sizes(std::string_view layer, Size2D kernel_size, Size2D strides, Size2D dilations) {
@@ -191,6 +228,13 @@ Layer DepthwiseConv2D(Size2D kernel_size, const DepthwiseConv2DOptions& options)
   check_positive("DepthwiseConv2D", "depth_multiplier", options.depth_multiplier);
   check_sizes("DepthwiseConv2D", kernel_size, options.strides, options.dilations);
   return std::make_shared<DepthwiseConv2DLayer>(kernel_size, options);
+}
+
+Layer SeparableConv2D(int64_t filters, Size2D kernel_size, const SeparableConv2DOptions& options) {
+  check_positive("SeparableConv2D", "filters", filters);
+  check_positive("SeparableConv2D", "depth_multiplier", options.depth_multiplier);
+  check_sizes("SeparableConv2D", kernel_size, options.strides, options.dilations);
+  return std::make_shared<SeparableConv2DLayer>(filters, kernel_size, options);
 }
 
 }  // namespace cohort::nn

@@ -1,27 +1,11 @@
 #include <algorithm>
 
 #include "core/nn/convolution.h"
-#include "core/nn/layer_inputs.h"
+#include "core/nn/image_layer.h"
 #include "core/ops/math_ops.h"
 
 namespace cohort::nn {
 namespace {
-
-class PoolingLayer final : public LayerBase {
- public:
-  using Function = std::function<Value(const Value&)>;
-  PoolingLayer(std::string type, std::string name, Function pool)
-      : LayerBase(std::move(type), std::move(name)), pool_(std::move(pool)) {}
-
- protected:
-  Value call(const std::vector<Value>& inputs, const CallContext&) override {
-    require_images(only_input(inputs).shape());
-    return pool_(inputs[0]);
-  }
-
- private:
-  Function pool_;
-};
 
 Layer window_pooling(std::string type, Value (*pool)(const Value&, const ops::Pool2DOptions&),
                      Size2D size, const Pool2DOptions& options) {
@@ -30,8 +14,8 @@ Layer window_pooling(std::string type, Value (*pool)(const Value&, const ops::Po
     invalid(type, ": strides must not be negative");
   const ops::Pool2DOptions pooling{
       .size = size.pair(), .strides = options.strides.pair(), .padding = options.padding};
-  return std::make_shared<PoolingLayer>(std::move(type), options.name,
-                                        [=](const Value& x) { return pool(x, pooling); });
+  return std::make_shared<ImageLayer>(std::move(type), options.name,
+                                      [=](const Value& x) { return pool(x, pooling); });
 }
 
 }  // namespace
@@ -45,14 +29,14 @@ Layer AveragePooling2D(Size2D pool_size, const Pool2DOptions& options) {
 }
 
 Layer GlobalAveragePooling2D(std::string name) {
-  return std::make_shared<PoolingLayer>("GlobalAveragePooling2D", std::move(name),
-                                        [](const Value& x) {
-                                          return ops::reduce_mean(x, {1, 2});
-                                        });
+  return std::make_shared<ImageLayer>("GlobalAveragePooling2D", std::move(name),
+                                      [](const Value& x) {
+                                        return ops::reduce_mean(x, {1, 2});
+                                      });
 }
 
 Layer GlobalMaxPool2D(std::string name) {
-  return std::make_shared<PoolingLayer>("GlobalMaxPooling2D", std::move(name), [](const Value& x) {
+  return std::make_shared<ImageLayer>("GlobalMaxPooling2D", std::move(name), [](const Value& x) {
     return ops::reduce_max(x, {1, 2});
   });
 }

@@ -62,6 +62,13 @@ std::vector<Refusal> refusals() {
        {image},
        {floats({1, 8, 8, 2})},
        "(DepthwiseConv2D) of float32[1,8,8,2]: was built for inputs with 3 features"},
+      {SeparableConv2D(4, 3, {.name = "x"}), {}, {no_image}, says(needs_images, "SeparableConv2D")},
+      {SeparableConv2D(4, 3, {.name = "x"}),
+       {image},
+       {floats({1, 8, 8, 2})},
+       "(SeparableConv2D) of float32[1,8,8,2]: was built for inputs with 3 features"},
+      {Permute({2, 1}, "x"), {}, {row}, "op Transpose(float32[2,5]): "},
+      {Softmax(2, "x"), {}, {row}, "(Softmax) of float32[2,5]: "},
       {BatchNormalization({.name = "x"}),
        {},
        {floats({5})},
@@ -137,8 +144,10 @@ std::vector<Refusal> refusals() {
        "(Functional) of float32[2,3]: the network's input 0 \"age\" is declared with rows of "
        "float32[2]"},
   };
-  for (const Layer& pooling : {MaxPool2D(2, {.name = "x"}), AveragePooling2D(2, {.name = "x"}),
-                               GlobalAveragePooling2D("x"), GlobalMaxPool2D("x")}) {
+  for (const Layer& pooling :
+       {MaxPool2D(2, {.name = "x"}), AveragePooling2D(2, {.name = "x"}),
+        GlobalAveragePooling2D("x"), GlobalMaxPool2D("x"), UpSampling2D(2, {.name = "x"}),
+        ZeroPadding2D(Padding::explicit_padding(1, 1), "x")}) {
     all.push_back({pooling, {}, {no_image}, says(needs_images, pooling.type())});
     all.push_back({pooling, {image}, {no_image}, says(needs_images, pooling.type())});
   }

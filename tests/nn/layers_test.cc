@@ -6,6 +6,7 @@
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "tests/nn/testing.h"
+#include "tests/testing/gradient_check.h"
 
 namespace cohort::nn {
 namespace {
@@ -63,6 +64,79 @@ TEST(ConvolutionTest, TakesDepthwiseKernelsAndTheirPenaltyAsGiven) {
   expect_near(penalty({})[0], {9});
 }
 
+TEST(ConvolutionTest, OfEachChannelAndThenOfPixelsIsSeparable) {
+  const SeparableConv2DOptions options{.strides = 2,
+                                       .padding = Padding::same(),
+                                       .depth_multiplier = 2,
+                                       .bias_initializer = initializers::constant(0.5)};
+  const Layer layer = SeparableConv2D(4, 3, options);
+  const Tensor x = random_tensor({2, 5, 6, 3}), y = run(layer, {x});
+  EXPECT_EQ(y.shape(), (Shape{2, 3, 3, 4}));
+  const Tensor by_channel = weight(layer, "/depthwise_kernel"),
+               by_pixel = weight(layer, "/pointwise_kernel");
+  EXPECT_EQ(by_channel.shape(), (Shape{3, 3, 3, 2}));
+  EXPECT_EQ(by_pixel.shape(), (Shape{1, 1, 6, 4}));
+  const auto as_given = [](const Tensor& value) {
+    return [value](const TensorSpec&, uint64_t) { return value.clone(); };
+  };
+  const Layer two =
+      make_sequential({DepthwiseConv2D(3, {.strides = 2,
+                                           .padding = Padding::same(),
+                                           .depth_multiplier = 2,
+                                           .use_bias = false,
+                                           .depthwise_initializer = as_given(by_channel)}),
+                       Conv2D(4, 1,
+                              {.kernel_initializer = as_given(by_pixel),
+                               .bias_initializer = initializers::constant(0.5)})});
+  expect_near(y, to_vector(run(two, {x})));
+}
+
+TEST(ResizingTest, PadsWithZeros) {
+  const Tensor x = Tensor::from<float>({1, 2}, {1, 1, 2, 1});
+  expect_near(run(ZeroPadding2D(), {x}), {0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0});
+  expect_near(run(ZeroPadding2D({Padding::Kind::kExplicit, 1, 0, 0, 2}), {x}),
+              {0, 0, 0, 0, 1, 2, 0, 0});
+  EXPECT_EQ(testing::error_of([] { ZeroPadding2D(Padding::same()); }),
+            "ZeroPadding2D: the padding must be explicit and not negative");
+  EXPECT_EQ(testing::error_of([] { ZeroPadding2D(Padding::explicit_padding(0, -1)); }),
+            "ZeroPadding2D: the padding must be explicit and not negative");
+}
+
+TEST(ResizingTest, RepeatsPixels) {
+  const Tensor x = Tensor::from<float>({1, 2, 3, 4, 5, 6, 7, 8}, {1, 2, 2, 2});
+  expect_near(run(UpSampling2D({2, 1}), {x}), {1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 5, 6, 7, 8});
+  expect_near(run(UpSampling2D({1, 2}), {x}), {1, 2, 1, 2, 3, 4, 3, 4, 5, 6, 5, 6, 7, 8, 7, 8});
+  EXPECT_EQ(output_shape(UpSampling2D(), {3, 4, 5, 2}), (Shape{3, 8, 10, 2}));
+  EXPECT_EQ(testing::error_of([] {
+              UpSampling2D({2, 0});
+            }),
+            "UpSampling2D: size must be at least 1, got 0");
+}
+
+// As tf.image.resize does, whose pixels have their centres in the middle.
+TEST(ResizingTest, InterpolatesBetweenPixels) {
+  const UpSampling2DOptions bilinear{.interpolation = Interpolation::kBilinear};
+  const Tensor row = Tensor::from<float>({0, 4, 12}, {1, 1, 3, 1});
+  expect_near(run(UpSampling2D({1, 2}, bilinear), {row}), {0, 1, 3, 6, 10, 12});
+  const Tensor x = Tensor::from<float>({0, 10, 4, 20, 8, 30, 12, 40}, {1, 2, 2, 2});
+  expect_near(run(UpSampling2D(2, bilinear), {x}), {0, 10, 1, 12.5, 3,  17.5, 4,  20,  //
+                                                    2, 15, 3, 17.5, 5,  22.5, 6,  25,  //
+                                                    6, 25, 7, 27.5, 9,  32.5, 10, 35,  //
+                                                    8, 30, 9, 32.5, 11, 37.5, 12, 40});
+  expect_near(run(UpSampling2D(3, bilinear), {Tensor::full(DType::kFloat32, {1, 2, 3, 1}, 7)}),
+              std::vector<double>(54, 7));
+}
+
+TEST(ResizingTest, HasGradients) {
+  for (const Interpolation interpolation : {Interpolation::kNearest, Interpolation::kBilinear}) {
+    const Layer layer = UpSampling2D(2, {.interpolation = interpolation});
+    testing::check_gradients([&](const std::vector<Value>& in) { return layer(in[0]); },
+                             {{{2, 2, 3, 2}}});
+  }
+  testing::check_gradients([](const std::vector<Value>& in) { return ZeroPadding2D()(in[0]); },
+                           {{{1, 2, 3, 2}}});
+}
+
 TEST(PoolingTest, PoolsWindowsAndWholeImages) {
   const Tensor x = Tensor::from<float>({1, 2, 3, 4}, {1, 2, 2, 1});
   expect_near(run(MaxPool2D(), {x}), {4});
@@ -81,6 +155,23 @@ TEST(ShapeLayersTest, ChangeShapesAndKeepTheBatch) {
   // As of a replica whose share of a batch has no rows.
   EXPECT_EQ(output_shape(Flatten(), {0, 2, 3}), (Shape{0, 6}));
   EXPECT_EQ(output_shape(Reshape({3, -1}), {0, 6}), (Shape{0, 3, 2}));
+}
+
+TEST(ShapeLayersTest, PermuteAxesCountedFromOne) {
+  const Tensor x = Tensor::from<float>({1, 2, 3, 4, 5, 6}, {1, 2, 3});
+  expect_near(run(Permute({2, 1}), {x}), {1, 4, 2, 5, 3, 6});
+  EXPECT_EQ(output_shape(Permute({3, 1, 2}), {7, 2, 3, 4}), (Shape{7, 4, 2, 3}));
+  EXPECT_EQ(testing::error_of([] {
+              Permute({0, 1});
+            }),
+            "Permute: the order must have each axis from 1 to the last once, got 0, 1");
+}
+
+TEST(ShapeLayersTest, TakeTheSoftmaxOfAnyAxis) {
+  const float three = std::log(3.0F);
+  const Tensor x = Tensor::from<float>({0, 0, three, 0}, {1, 2, 2});
+  expect_near(run(Softmax(), {x}), {0.5, 0.5, 0.75, 0.25});
+  expect_near(run(Softmax(1), {x}), {0.25, 0.5, 0.75, 0.5});
 }
 
 TEST(ShapeLayersTest, RefuseExtentsThatAreNone) {
