@@ -1,6 +1,7 @@
 #include "core/nn/metrics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "core/distribute/strategy.h"
@@ -77,6 +78,12 @@ void require_size(const State& state, size_t size) {
          ": they are not of the same metric with the same options");
 }
 
+// state[0] / state[1]
+double quotient(const State& state) {
+  require_size(state, 2);
+  return ratio(state[0], state[1]);
+}
+
 // state[0] / (state[0] + state[1])
 double share_of_first(const State& state) {
   require_size(state, 2);
@@ -114,6 +121,67 @@ Value found_by(const Value& predicted, double threshold) {
   return ops::cast(greater_than(checked, threshold), predicted.dtype());
 }
 
+void check_k(std::string_view metric, int64_t k) {
+  if (k < 1) invalid(metric, ": k must be at least 1, got ", k);
+}
+
+// The classes [.., k] of the highest predictions.
+Value best_classes(const Value& y_pred, int64_t k) {
+  return ops::top_k(y_pred, std::min(k, y_pred.shape().dim(-1))).indices;
+}
+
+// 1 where the label is among them, else 0.
+Value is_among_best(const Value& labels, const Value& y_pred, int64_t k) {
+  const Value best = best_classes(y_pred, k);
+  const Value label = ops::expand_dims(ops::cast(labels, best.dtype()), -1);
+  return ops::reduce_max(ops::cast(ops::equal(best, label), DType::kFloat32), {-1});
+}
+
+void check_filter(const char* metric, const ClassFilter& filter) {
+  if (filter.threshold) check_threshold(metric, *filter.threshold);
+  if (filter.top_k && *filter.top_k < 1)
+    invalid(metric, ": top_k must be at least 1, got ", *filter.top_k);
+  if (filter.class_id && *filter.class_id < 0)
+    invalid(metric, ": class_id must not be negative, got ", *filter.class_id);
+}
+
+Value only_class(const Value& x, std::optional<int64_t> class_id) {
+  if (!class_id) return x;
+  if (*class_id >= x.shape().dim(-1))
+    invalid("there is no class ", *class_id, " among ", x.shape().dim(-1));
+  const auto rank = static_cast<size_t>(x.shape().rank());
+  std::vector<int64_t> begin(rank, 0), size(rank, -1);
+  begin.back() = *class_id;
+  size.back() = 1;
+  return ops::slice(x, begin, size);
+}
+
+// What precision and recall count: the elements that a filter leaves, and which are found.
+struct Found {
+  Binary all;
+  Value found;  // 1 or 0
+};
+
+Found find(const ClassFilter& filter, const Value& y_true, const Value& y_pred,
+           const Value& weights) {
+  const Value scores = as_float(y_pred), targets = match_prediction(y_true, scores);
+  if ((filter.class_id || filter.top_k) && scores.shape().rank() < 2)
+    invalid("y_pred needs shape [rows, .., classes], got ", scores.shape());
+  const Binary all =
+      binary(only_class(targets, filter.class_id), only_class(scores, filter.class_id), weights);
+  Value found;
+  if (filter.threshold || !filter.top_k)
+    found = found_by(all.predicted, filter.threshold.value_or(0.5));
+  if (filter.top_k) {
+    const Value best = ops::reduce_sum(
+        ops::one_hot(best_classes(scores, *filter.top_k), scores.shape().dim(-1), scores.dtype()),
+        {-2});
+    const Value is_best = ops::flatten_from(only_class(best, filter.class_id), 0);
+    found = found ? found * is_best : is_best;
+  }
+  return {all, found};
+}
+
 // `state` holds, for each threshold, the true positives and then the false positives; above the
 // lowest threshold everything is positive.
 double area_under_roc(const State& state) {
@@ -125,6 +193,63 @@ double area_under_roc(const State& state) {
     area += width * ratio(state[i] + state[i + 1], 2 * positives);
   }
   return area;
+}
+
+// Of such a state: from one threshold to the next, true positives are taken to be lost at the same
+// rate all along.
+double area_under_pr(const State& state) {
+  const size_t n = state.size() / 2;
+  double area = 0;
+  for (size_t i = 0; i + 1 < n; ++i) {
+    const double found = state[i] + state[n + i], left = state[i + 1] + state[n + i + 1];
+    const double lost = state[i] - state[i + 1], slope = ratio(lost, std::max(found - left, 0.0));
+    const double intercept = state[i + 1] - slope * left;
+    const double shrinking = found > 0 && left > 0 ? found / left : 1;
+    area += ratio(slope * (lost + intercept * std::log(shrinking)), state[0]);
+  }
+  return area;
+}
+
+// Of [classes, classes] counts, by label and then by prediction.
+double mean_intersection_over_union(const State& counts, size_t classes) {
+  require_size(counts, classes * classes);
+  double sum = 0, occurring = 0;
+  for (size_t c = 0; c < classes; ++c) {
+    double either = -counts[c * classes + c];
+    for (size_t other = 0; other < classes; ++other)
+      either += counts[c * classes + other] + counts[other * classes + c];
+    sum += ratio(counts[c * classes + c], either);
+    occurring += either > 0 ? 1 : 0;
+  }
+  return ratio(sum, occurring);
+}
+
+// Where labels, of int64, are not the class to ignore.
+Value is_counted(const Value& labels, std::optional<int64_t> ignore_class) {
+  if (!ignore_class) return ops::constant(Tensor::full(DType::kBool, labels.shape(), 1));
+  return ops::not_equal(labels, ops::constant(Tensor::scalar(*ignore_class)));
+}
+
+Value is_class(const Value& x, int64_t classes) {
+  return ops::logical_and(ops::greater_equal(x, ops::constant(0, x.dtype())),
+                          ops::less(x, ops::constant(static_cast<double>(classes), x.dtype())));
+}
+
+// How often each label comes with each prediction, [classes * classes], where it is `counted`; both
+// are int64.
+Value confusion(const Value& labels, const Value& predicted, const Value& counted, int64_t classes,
+                const Value& weights) {
+  const Value known = ops::logical_and(is_class(labels, classes), is_class(predicted, classes));
+  const Value wrong = ops::logical_and(counted, ops::logical_not(known));
+  const Value none_wrong =
+      ops::equal(ops::reduce_sum(ops::cast(wrong, DType::kInt64)), ops::constant(0, DType::kInt64));
+  const Value place = ops::require(labels * static_cast<double>(classes) + predicted, none_wrong,
+                                   str("a label or a prediction is no class: there are ", classes));
+  const Value index = ops::where(counted, place, ops::constant(-1, place.dtype()));
+  const Value one = ops::constant(Tensor::full(DType::kFloat32, index.shape(), 1));
+  return ops::scatter_add(ops::flatten_from(index, 0),
+                          ops::flatten_from(weights ? weighted(one, weights) : one, 0),
+                          classes * classes);
 }
 
 }  // namespace
@@ -187,17 +312,25 @@ Metric Mean(std::string name, std::function<Value(const Value&, const Value&)> f
         const auto count = static_cast<double>(means.shape()[0]);
         return std::vector<Value>{ops::reduce_sum(means), ops::constant(count, DType::kFloat32)};
       },
-      [](const State& state) {
-        require_size(state, 2);
-        return ratio(state[0], state[1]);
-      },
-      direction);
+      quotient, direction);
 }
 
-Metric SparseCategoricalAccuracy(std::string name) {
-  return rising_mean(std::move(name), [](const Value& y_true, const Value& y_pred) {
+Metric SparseCategoricalAccuracy(std::string name, std::optional<int64_t> ignore_class) {
+  const auto right = [](const Value& y_true, const Value& y_pred) {
     return ops::equal(ops::cast(match_labels(y_true, y_pred), DType::kInt64), ops::argmax(y_pred));
-  });
+  };
+  if (!ignore_class) return rising_mean(std::move(name), right);
+  return Metric(
+      std::move(name),
+      [=](const Value& y_true, const Value& y_pred, const Value& weights) {
+        const Value labels = ops::cast(match_labels(y_true, y_pred), DType::kInt64);
+        const Value counted = ops::cast(is_counted(labels, ignore_class), DType::kFloat32);
+        const Value weight = weights ? weighted(counted, weights) : counted;
+        return std::vector<Value>{
+            ops::reduce_sum(ops::cast(right(y_true, y_pred), DType::kFloat32) * weight),
+            ops::reduce_sum(weight)};
+      },
+      quotient, Direction::kUp);
 }
 
 Metric CategoricalAccuracy(std::string name) {
@@ -215,11 +348,16 @@ Metric BinaryAccuracy(double threshold, std::string name) {
 }
 
 Metric SparseTopKCategoricalAccuracy(int64_t k, std::string name) {
-  if (k < 1) invalid("SparseTopKCategoricalAccuracy: k must be at least 1, got ", k);
+  check_k("SparseTopKCategoricalAccuracy", k);
   return rising_mean(std::move(name), [k](const Value& y_true, const Value& y_pred) {
-    const Value best = ops::top_k(y_pred, std::min(k, y_pred.shape().dim(-1))).indices;
-    const Value label = ops::expand_dims(ops::cast(match_labels(y_true, y_pred), best.dtype()), -1);
-    return ops::reduce_max(ops::cast(ops::equal(best, label), DType::kFloat32), {-1});
+    return is_among_best(match_labels(y_true, y_pred), y_pred, k);
+  });
+}
+
+Metric TopKCategoricalAccuracy(int64_t k, std::string name) {
+  check_k("TopKCategoricalAccuracy", k);
+  return rising_mean(std::move(name), [k](const Value& y_true, const Value& y_pred) {
+    return is_among_best(ops::argmax(match_prediction(y_true, y_pred)), y_pred, k);
   });
 }
 
@@ -236,26 +374,33 @@ Metric MeanAbsoluteError(std::string name) {
 }
 
 Metric Precision(double threshold, std::string name) {
-  check_threshold("Precision", threshold);
+  return Precision({.threshold = threshold, .name = std::move(name)});
+}
+
+Metric Recall(double threshold, std::string name) {
+  return Recall({.threshold = threshold, .name = std::move(name)});
+}
+
+Metric Precision(const ClassFilter& filter) {
+  check_filter("Precision", filter);
   return Metric(
-      std::move(name),
-      [threshold](const Value& y_true, const Value& y_pred, const Value& weights) {
-        const Binary b = binary(y_true, y_pred, weights);
-        const Value positive = b.weight * found_by(b.predicted, threshold);
-        return std::vector<Value>{ops::reduce_sum(positive * b.target),
-                                  ops::reduce_sum(positive * (1.0 - b.target))};
+      filter.name.empty() ? "precision" : filter.name,
+      [filter](const Value& y_true, const Value& y_pred, const Value& weights) {
+        const auto [all, found] = find(filter, y_true, y_pred, weights);
+        const Value positive = all.weight * found;
+        return std::vector<Value>{ops::reduce_sum(positive * all.target),
+                                  ops::reduce_sum(positive * (1.0 - all.target))};
       },
       share_of_first, Direction::kUp);
 }
 
-Metric Recall(double threshold, std::string name) {
-  check_threshold("Recall", threshold);
+Metric Recall(const ClassFilter& filter) {
+  check_filter("Recall", filter);
   return Metric(
-      std::move(name),
-      [threshold](const Value& y_true, const Value& y_pred, const Value& weights) {
-        const Binary b = binary(y_true, y_pred, weights);
-        const Value found = found_by(b.predicted, threshold);
-        const Value positive = b.weight * b.target;
+      filter.name.empty() ? "recall" : filter.name,
+      [filter](const Value& y_true, const Value& y_pred, const Value& weights) {
+        const auto [all, found] = find(filter, y_true, y_pred, weights);
+        const Value positive = all.weight * all.target;
         return std::vector<Value>{ops::reduce_sum(positive * found),
                                   ops::reduce_sum(positive * (1.0 - found))};
       },
@@ -284,7 +429,28 @@ Metric AUC(const AucOptions& options) {
       options.name, update,
       [options](const State& state) {
         require_size(state, 2 * static_cast<size_t>(options.num_thresholds));
-        return area_under_roc(state);
+        return options.curve == Curve::kROC ? area_under_roc(state) : area_under_pr(state);
+      },
+      Direction::kUp);
+}
+
+Metric MeanIoU(int64_t num_classes, const MeanIoUOptions& options) {
+  if (num_classes < 1) invalid("MeanIoU: num_classes must be at least 1, got ", num_classes);
+  const auto update = [num_classes, options](const Value& y_true, const Value& y_pred,
+                                             const Value& weights) {
+    const bool sparse = options.sparse_y_pred;
+    if (const int64_t scores = y_pred.shape().dim(-1); !sparse && scores != num_classes)
+      invalid("y_pred has ", scores, " classes, not ", num_classes);
+    const Value labels = ops::cast(
+        sparse ? match_prediction(y_true, y_pred) : match_labels(y_true, y_pred), DType::kInt64);
+    const Value predicted = sparse ? ops::cast(y_pred, DType::kInt64) : ops::argmax(y_pred);
+    return std::vector<Value>{confusion(labels, predicted, is_counted(labels, options.ignore_class),
+                                        num_classes, weights)};
+  };
+  return Metric(
+      options.name, update,
+      [num_classes](const State& counts) {
+        return mean_intersection_over_union(counts, static_cast<size_t>(num_classes));
       },
       Direction::kUp);
 }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -66,17 +68,21 @@ Metric Mean(std::string name,
             Direction direction = Direction::kUnknown);
 
 // y_true: class numbers [rows, ..] (or [rows, .., 1]); y_pred: [rows, .., classes].
-Metric SparseCategoricalAccuracy(std::string name = "sparse_categorical_accuracy");
+// What has the label `ignore_class`, such as padding, does not count.
+Metric SparseCategoricalAccuracy(std::string name = "sparse_categorical_accuracy",
+                                 std::optional<int64_t> ignore_class = {});
 // y_true: distributions, [rows, .., classes] as y_pred.
 Metric CategoricalAccuracy(std::string name = "categorical_accuracy");
 // y_true: 0 or 1, of y_pred's shape; a last axis of 1 may be left out on either side. So it is with
-// all that follow but SparseTopKCategoricalAccuracy. What is above the threshold is predicted to be
+// all that follow but those of top k and MeanIoU. What is above the threshold is predicted to be
 // 1; thresholds beyond [0, 1] are kInvalidArgument.
 Metric BinaryAccuracy(double threshold = 0.5, std::string name = "binary_accuracy");
 // As SparseCategoricalAccuracy, where the label is among the k highest, of which equal ones have
 // lower class numbers first; k is at least 1.
 Metric SparseTopKCategoricalAccuracy(int64_t k = 5,
                                      std::string name = "sparse_top_k_categorical_accuracy");
+// The same for distributions, as CategoricalAccuracy.
+Metric TopKCategoricalAccuracy(int64_t k = 5, std::string name = "top_k_categorical_accuracy");
 Metric MeanSquaredError(std::string name = "mean_squared_error");
 Metric MeanAbsoluteError(std::string name = "mean_absolute_error");
 
@@ -85,14 +91,41 @@ Metric MeanAbsoluteError(std::string name = "mean_absolute_error");
 // Keras.
 Metric Precision(double threshold = 0.5, std::string name = "precision");
 Metric Recall(double threshold = 0.5, std::string name = "recall");
+// Of the classes of [rows, .., classes]; y_true has that shape, too.
+struct ClassFilter {
+  std::optional<int64_t> class_id = {};  // only this one
+  // Predicted are the k highest of each row (k at least 1), of which equal ones have lower class
+  // numbers first; without a threshold whatever they are.
+  std::optional<int64_t> top_k = {};
+  std::optional<double> threshold = {};  // 0.5 without top_k
+  std::string name = {};                 // "precision", "recall"
+};
+// A class beyond those that there are is kInvalidArgument when the metric is traced.
+Metric Precision(const ClassFilter& filter);
+Metric Recall(const ClassFilter& filter);
+
+enum class Curve { kROC, kPR };
 
 struct AucOptions {
   int64_t num_thresholds = 200;  // at least 2
+  Curve curve = Curve::kROC;
   bool from_logits = false;
   std::string name = "auc";
 };
-// Area under the ROC curve, by trapezoids between thresholds. Without from_logits, a prediction
-// beyond [0, 1] is kOutOfRange at run time.
+// Area under the ROC curve, by trapezoids between thresholds; or under the precision over the
+// recall, between thresholds as Davis and Goadrich 2006 interpolate. Without from_logits, a
+// prediction beyond [0, 1] is kOutOfRange at run time.
 Metric AUC(const AucOptions& options = {});
+
+struct MeanIoUOptions {
+  std::optional<int64_t> ignore_class = {};  // what has this label does not count
+  bool sparse_y_pred = false;                // y_pred: class numbers, of y_true's shape
+  std::string name = "mean_io_u";
+};
+// Of semantic segmentation: for each class, of what has it as its label or as its prediction the
+// share that has both; the mean over classes that occur. y_true: class numbers [rows, ..] (or
+// [rows, .., 1]); y_pred: [rows, .., classes], of which the highest counts. A class that is none of
+// num_classes, and not the one to ignore, is kOutOfRange at run time.
+Metric MeanIoU(int64_t num_classes, const MeanIoUOptions& options = {});
 
 }  // namespace cohort::metrics

@@ -34,6 +34,27 @@ TEST(AccuracyTest, CountsTheRightClasses) {
   EXPECT_NEAR(evaluate(SparseTopKCategoricalAccuracy(9), {{kLabels, kScores}}), 1, 1e-6);
 }
 
+TEST(AccuracyTest, OfDistributionsCountsLabelsAmongTheHighest) {
+  const Tensor one_hot = Tensor::from<float>({0, 0, 1, 0, 0, 1, 1, 0, 0}, {3, 3});
+  EXPECT_NEAR(evaluate(TopKCategoricalAccuracy(1), {{one_hot, kScores}}), 0, 1e-6);
+  EXPECT_NEAR(evaluate(TopKCategoricalAccuracy(2), {{one_hot, kScores}}), 1.0 / 3, 1e-6);
+  EXPECT_NEAR(evaluate(TopKCategoricalAccuracy(), {{one_hot, kScores}}), 1, 1e-6);
+  EXPECT_EQ(error_of([] { TopKCategoricalAccuracy(0); }),
+            "TopKCategoricalAccuracy: k must be at least 1, got 0");
+}
+
+TEST(AccuracyTest, PassesOverAClassToIgnore) {
+  const Tensor labels = Tensor::from<int64_t>({1, -100, 2, 0}, {2, 2});
+  Tensor scores = Tensor::zeros(DType::kFloat32, {2, 2, 3});
+  for (const int64_t hit : {1, 3 + 1, 6 + 2, 9 + 1}) scores.data<float>()[hit] = 1;
+  const Metric accuracy = SparseCategoricalAccuracy("accuracy", -100);
+  EXPECT_NEAR(evaluate(accuracy, {{labels, scores}}), 2.0 / 3, 1e-6);
+  EXPECT_NEAR(evaluate(accuracy, {{labels, scores, Tensor::from<float>({1, 3}, {2})}}), 4.0 / 7,
+              1e-6);
+  const Tensor none = Tensor::full(DType::kInt32, {3}, 0);
+  EXPECT_EQ(evaluate(SparseCategoricalAccuracy("accuracy", 0), {{none, kScores}}), 0);
+}
+
 TEST(AccuracyTest, WeighsRows) {
   const Tensor weights = Tensor::from<float>({1, 2, 0}, {3});
   EXPECT_NEAR(evaluate(SparseCategoricalAccuracy(), {{kLabels, kScores, weights}}), 1.0 / 3, 1e-6);
@@ -189,6 +210,83 @@ TEST(BinaryMetricsTest, OfAnAreaTakesItsThresholdsAndLogits) {
   EXPECT_NEAR(evaluate(AUC({.num_thresholds = 3}), {{y, p}}), 0.5, 1e-6);
   EXPECT_NEAR(evaluate(AUC(), {{y, p}}), 0.75, 1e-6);
   EXPECT_NEAR(evaluate(AUC({.from_logits = true}), {{y, logits}}), 0.75, 1e-6);
+}
+
+// Of thresholds below 0, at 1/2 and above 1: 2 of 4, 1 of 2 and none are true positives.
+TEST(BinaryMetricsTest, OfAnAreaUnderPrecisionAndRecallInterpolateAsKeras) {
+  const Tensor y = Tensor::from<int32_t>({0, 0, 1, 1}, {4}),
+               p = Tensor::from<float>({0.1f, 0.6f, 0.3f, 0.9f}, {4});
+  const auto area = [&](int64_t thresholds) {
+    return evaluate(AUC({.num_thresholds = thresholds, .curve = Curve::kPR}), {{y, p}});
+  };
+  // From (4 found, 2 right) to (2, 1): slope 1/2, intercept 0; and to (0, 0) the same.
+  EXPECT_NEAR(area(3), (0.5 * 1 + 0.5 * 1) / 2, 1e-6);
+  // In steps of one: (4, 2), (3, 2), (2, 1), (1, 1), (0, 0).
+  EXPECT_NEAR(area(200), (0 + 1 * (1 + (1 - 2) * std::log(3 / 2.0)) + 0 + 1 * 1) / 2, 1e-6);
+  const Tensor none = Tensor::zeros(DType::kInt32, {4});
+  EXPECT_EQ(evaluate(AUC({.curve = Curve::kPR}), {{none, p}}), 0);
+}
+
+TEST(BinaryMetricsTest, CountOneClassOrTheHighestAlone) {
+  const Tensor y = Tensor::from<int32_t>({0, 1, 0, 0, 0, 1, 0, 1, 0}, {3, 3});
+  // Class 1 is that of rows 0 and 2. It is above 0.5 in row 0, the highest in rows 0 and 1.
+  const Tensor p =
+      Tensor::from<float>({0.1f, 0.7f, 0.2f, 0.3f, 0.45f, 0.25f, 0, 0.4f, 0.6f}, {3, 3});
+  EXPECT_NEAR(evaluate(Precision({.class_id = 1}), {{y, p}}), 1, 1e-6);
+  EXPECT_NEAR(evaluate(Recall({.class_id = 1}), {{y, p}}), 0.5, 1e-6);
+  EXPECT_NEAR(evaluate(Precision({.class_id = 1, .top_k = 1}), {{y, p}}), 0.5, 1e-6);
+  EXPECT_NEAR(evaluate(Recall({.class_id = 1, .top_k = 1}), {{y, p}}), 0.5, 1e-6);
+  EXPECT_NEAR(evaluate(Recall({.class_id = 1, .top_k = 2}), {{y, p}}), 1, 1e-6);
+  EXPECT_NEAR(evaluate(Precision({.top_k = 1}), {{y, p}}), 1.0 / 3, 1e-6);
+  EXPECT_NEAR(evaluate(Precision({.top_k = 1, .threshold = 0.65}), {{y, p}}), 1, 1e-6);
+  EXPECT_NEAR(evaluate(Precision({.top_k = 1}), {{y, p, Tensor::from<float>({2, 1, 1}, {3})}}), 0.5,
+              1e-6);
+  EXPECT_EQ(error_of([] { Recall({.top_k = 0}); }), "Recall: top_k must be at least 1, got 0");
+  EXPECT_EQ(error_of([] { Precision({.class_id = -1}); }),
+            "Precision: class_id must not be negative, got -1");
+  EXPECT_NE(error_of([&] {
+              evaluate(Precision({.class_id = 3}), {{y, p}});
+            }).find("there is no class 3 among 3"),
+            std::string::npos);
+}
+
+// Labels 0, 0, 1, 1 with predictions 0, 1, 1, 2: of class 0 one of 2, of class 1 one of 3, of class
+// 2 none of 1.
+TEST(MeanIoUTest, IsTheMeanOverClassesThatOccur) {
+  const Tensor labels = Tensor::from<int32_t>({0, 0, 1, 1}, {2, 2}),
+               predicted = Tensor::from<int32_t>({0, 1, 1, 2}, {2, 2});
+  Tensor scores = Tensor::zeros(DType::kFloat32, {2, 2, 4});
+  for (int64_t i = 0; i < 4; ++i) scores.data<float>()[4 * i + predicted.data<int32_t>()[i]] = 1;
+  const double expected = (1.0 / 2 + 1.0 / 3 + 0) / 3;
+  EXPECT_NEAR(evaluate(MeanIoU(4), {{labels, scores}}), expected, 1e-9);
+  EXPECT_NEAR(evaluate(MeanIoU(4, {.sparse_y_pred = true}), {{labels, predicted}}), expected, 1e-9);
+  EXPECT_NEAR(evaluate(MeanIoU(4), {{labels.slice_rows(0, 1), scores.slice_rows(0, 1)},
+                                    {labels.slice_rows(1, 2), scores.slice_rows(1, 2)}}),
+              expected, 1e-9);
+  EXPECT_NEAR(evaluate(MeanIoU(4), {{labels, scores, Tensor::from<float>({1, 0}, {2})}}),
+              (1.0 / 2 + 0) / 2, 1e-9);
+  EXPECT_NEAR(evaluate(MeanIoU(4), {{labels, scores, Tensor::from<float>({1, 3, 1, 0}, {2, 2})}}),
+              (1.0 / 4 + 1.0 / 4) / 2, 1e-6);
+  const Tensor with_border = Tensor::from<uint8_t>({0, 255, 1, 1}, {2, 2});
+  EXPECT_NEAR(evaluate(MeanIoU(4, {.ignore_class = 255}), {{with_border, scores}}),
+              (1.0 + 1.0 / 2 + 0) / 3, 1e-9);
+  EXPECT_EQ(MeanIoU(2).result(State(4)), 0);
+}
+
+TEST(MeanIoUTest, RefusesWhatIsNoClass) {
+  const Tensor scores = Tensor::zeros(DType::kFloat32, {2, 3});
+  for (const int32_t wrong : {-1, 3})
+    EXPECT_EQ(error_of(
+                  [&] {
+                    evaluate(MeanIoU(3), {{Tensor::from<int32_t>({0, wrong}, {2}), scores}});
+                  },
+                  Code::kOutOfRange),
+              "mean_io_u/Require: a label or a prediction is no class: there are 3");
+  EXPECT_NE(error_of([&] {
+              evaluate(MeanIoU(4), {{Tensor::from<int32_t>({0, 1}, {2}), scores}});
+            }).find("y_pred has 3 classes, not 4"),
+            std::string::npos);
+  EXPECT_EQ(error_of([] { MeanIoU(0); }), "MeanIoU: num_classes must be at least 1, got 0");
 }
 
 // Keras takes labels for bools.
