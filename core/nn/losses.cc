@@ -106,37 +106,77 @@ Value compute_average_loss(const Value& per_example, const AverageLossOptions& o
   return ops::where(ops::constant(Tensor::scalar(false)), sum, ops::constant(0, sum.dtype()));
 }
 
-Value Loss::per_example(const Value& y_true, const Value& y_pred,
-                        const Value& sample_weight) const {
+// What `work` returns; its errors name the loss and both specs.
+template <typename Work>
+auto Loss::named(const Value& y_true, const Value& y_pred, const Work& work) const {
   try {
     if (y_pred.shape().rank() == 0) invalid("y_pred needs a batch axis");
     if (!function_) invalid("its function is empty");
     const NameScope scope(name_);
-    const Value loss = function_(widened(y_true), widened(y_pred));
-    if (loss.shape().rank() == 0 || loss.shape()[0] != y_pred.shape()[0])
-      invalid("the loss function returned ", loss.spec(), ", not one value a row");
-    const auto reduced_from = [&](int axis, const Value& x) {
-      if (x.shape().rank() <= axis) return x;
-      const Value flat = ops::flatten_from(x, axis);
-      return reduction_ == Reduction::kSum ? ops::reduce_sum(flat, {axis})
-                                           : ops::reduce_mean(flat, {axis});
-    };
-    if (!sample_weight) return reduced_from(1, loss);
-    const Value parts = reduced_from(std::max(1, sample_weight.shape().rank()), loss);
-    return reduced_from(1, weighted(parts, sample_weight));
+    return work();
   } catch (const Error& error) {
     throw error.with_context(
         str("loss ", name_, " of y_true ", y_true.spec(), " and y_pred ", y_pred.spec()));
   }
 }
 
+// [rows, ..] as [rows], each by its weight, if any.
+Value Loss::reduced(const Value& parts, const Value& weight) const {
+  const auto reduced_from = [&](int axis, const Value& x) {
+    if (x.shape().rank() <= axis) return x;
+    const Value flat = ops::flatten_from(x, axis);
+    return reduction_ == Reduction::kSum ? ops::reduce_sum(flat, {axis})
+                                         : ops::reduce_mean(flat, {axis});
+  };
+  if (!weight) return reduced_from(1, parts);
+  return reduced_from(1, weighted(reduced_from(std::max(1, weight.shape().rank()), parts), weight));
+}
+
+Value Loss::per_example(const Value& y_true, const Value& y_pred,
+                        const Value& sample_weight) const {
+  return named(y_true, y_pred, [&] {
+    const Value loss = function_(widened(y_true), widened(y_pred));
+    if (loss.shape().rank() == 0 || loss.shape()[0] != y_pred.shape()[0])
+      invalid("the loss function returned ", loss.spec(), ", not one value a row");
+    return reduced(loss, sample_weight);
+  });
+}
+
+Value Loss::divisor(const Value& y_true, const Value& y_pred, const Value& sample_weight) const {
+  const bool by_weight = reduction_ == Reduction::kMeanWithSampleWeight && sample_weight;
+  if (reduction_ == Reduction::kSum || !(counted_ || by_weight)) return {};
+  return named(y_true, y_pred, [&] {
+    const Value counted =
+        counted_ ? counted_(widened(y_true), widened(y_pred))
+                 : ops::constant(Tensor::full(DType::kFloat32, sample_weight.shape(), 1));
+    return ops::reduce_sum(reduced(counted, by_weight ? sample_weight : Value()));
+  });
+}
+
 Loss SparseCategoricalCrossentropy(const SparseClassificationOptions& options) {
+  const auto loss = [from_logits = options.from_logits](const Value& labels, const Value& y_pred) {
+    return sparse_softmax_cross_entropy(sparse_logits_of(y_pred, from_logits), labels);
+  };
+  constexpr const char* kName = "SparseCategoricalCrossentropy";
+  if (!options.ignore_class) return Loss(kName, loss, options.reduction);
+  const auto is_counted = [ignored = *options.ignore_class](const Value& labels) {
+    return ops::not_equal(labels, ops::constant(Tensor::scalar(ignored)));
+  };
+  const auto labels_of = [](const Value& y_true, const Value& y_pred) {
+    return ops::cast(match_labels(y_true, y_pred), DType::kInt64);
+  };
   return Loss(
-      "SparseCategoricalCrossentropy",
-      [from_logits = options.from_logits](const Value& y_true, const Value& y_pred) {
-        return sparse_softmax_cross_entropy(sparse_logits_of(y_pred, from_logits), y_true);
+      kName,
+      [=](const Value& y_true, const Value& y_pred) {
+        const Value labels = labels_of(y_true, y_pred), counted = is_counted(labels);
+        const Value all =
+            loss(ops::where(counted, labels, ops::constant(0, DType::kInt64)), y_pred);
+        return ops::where(counted, all, ops::constant(0, all.dtype()));
       },
-      options.reduction);
+      options.reduction,
+      [=](const Value& y_true, const Value& y_pred) {
+        return ops::cast(is_counted(labels_of(y_true, y_pred)), DType::kFloat32);
+      });
 }
 
 Loss CategoricalCrossentropy(const ClassificationOptions& options) {

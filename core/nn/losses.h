@@ -11,8 +11,10 @@
 namespace cohort::losses {
 
 // How the losses of a batch become one number: their sum divided by the number of rows of the
-// global batch, whatever number of replicas it is split over; or just their sum.
-enum class Reduction { kSumOverBatchSize, kSum };
+// global batch, whatever number of replicas it is split over, or by the sum of the weights of these
+// rows, or of their time steps; or just their sum. Where a loss passes over some labels
+// (ignore_class), only what is left is counted.
+enum class Reduction { kSumOverBatchSize, kMeanWithSampleWeight, kSum };
 
 // A loss: a function of (y_true, y_pred) to one number a sample. A value type; make one of your own
 // from any such function.
@@ -22,21 +24,33 @@ class Loss {
   // float32.
   using Function = std::function<Value(const Value& y_true, const Value& y_pred)>;
 
-  Loss(std::string name, Function function, Reduction reduction = Reduction::kSumOverBatchSize)
-      : name_(std::move(name)), function_(std::move(function)), reduction_(reduction) {}
+  // `counted`, if any, maps to 1 for each loss that counts and 0 for those, 0 as well, that do not.
+  Loss(std::string name, Function function, Reduction reduction = Reduction::kSumOverBatchSize,
+       Function counted = {})
+      : name_(std::move(name)),
+        function_(std::move(function)),
+        counted_(std::move(counted)),
+        reduction_(reduction) {}
 
   // [rows]: for outputs such as [rows, t, classes], the mean over t (the sum for kSum). A
   // sample_weight, [rows] or [rows, t], multiplies the losses before. Training code divides the sum
-  // by the global rows, never by the weights, unless reduction() is kSum. kInvalidArgument, naming
-  // the loss and both specs, when they do not fit.
+  // by that of divisor() over all replicas, which is the global rows where it is none, unless
+  // reduction() is kSum. kInvalidArgument, naming the loss and both specs, when they do not fit.
   Value per_example(const Value& y_true, const Value& y_pred,
                     const Value& sample_weight = {}) const;
+  // A scalar: what these rows add to the number that the sum of the losses is divided by, which may
+  // be 0. None where that is their number, and for kSum.
+  Value divisor(const Value& y_true, const Value& y_pred, const Value& sample_weight = {}) const;
   const std::string& name() const { return name_; }
   Reduction reduction() const { return reduction_; }
 
  private:
+  template <typename Work>
+  auto named(const Value& y_true, const Value& y_pred, const Work& work) const;
+  Value reduced(const Value& parts, const Value& weight) const;
+
   std::string name_;
-  Function function_;
+  Function function_, counted_;
   Reduction reduction_;
 };
 
@@ -47,6 +61,9 @@ struct ClassificationOptions {
 };
 struct SparseClassificationOptions {
   bool from_logits = false;
+  // What has this label, which need not be that of a class, has no loss and is not counted: padding
+  // of sequences (0), or the border of a segmentation (255).
+  std::optional<int64_t> ignore_class = {};
   Reduction reduction = Reduction::kSumOverBatchSize;
 };
 struct RegressionOptions {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "core/base/random.h"
+#include "core/distribute/replica_context.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
@@ -20,6 +22,13 @@ Value pack(const std::vector<Value>& increments) {
   for (const Value& value : increments)
     flat.push_back(ops::reshape(as(DType::kFloat64, value), {-1}));
   return flat.size() == 1 ? flat.front() : ops::concat(flat, 0);
+}
+
+// The sum over all replicas of what they divide by; where it is 0, there is nothing to divide.
+Value sum_or_infinity(const Value& divisor) {
+  const Value sum = get_replica_context()->all_reduce(ReduceOp::kSum, divisor);
+  const Value infinity = ops::constant(std::numeric_limits<double>::infinity(), sum.dtype());
+  return ops::where(ops::equal(sum, ops::constant(0, sum.dtype())), infinity, sum);
 }
 
 std::vector<metrics::Metric> metrics_of(const CompileOptions& options) {
@@ -118,7 +127,9 @@ std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool trainin
   if (global_rows == 0 && !strategy_.input_context().independent) invalid("the batch has no rows");
   const Value predicted = network_(features, {.training = training});
   Value loss = ops::reduce_sum(options_.loss.per_example(label, predicted, weights));
-  if (options_.loss.reduction() == losses::Reduction::kSumOverBatchSize)
+  if (const Value divisor = options_.loss.divisor(label, predicted, weights))
+    loss = loss / as(loss.dtype(), sum_or_infinity(divisor));
+  else if (options_.loss.reduction() != losses::Reduction::kSum)
     loss = loss / static_cast<double>(std::max<int64_t>(global_rows, 1));
   if (const Value penalty = network_.regularization_loss()) {
     loss = loss + as(loss.dtype(), penalty) / strategy_.num_replicas_in_sync();

@@ -115,6 +115,56 @@ TEST(LossTest, AveragesOverTheInnerAxesOrSums) {
               {sum});
 }
 
+Tensor divisor(const Loss& loss, const Tensor& y_true, const Tensor& y_pred,
+               const Tensor& weight = {}) {
+  const Function f([&](const std::vector<Value>& in) {
+    return std::vector<Value>{loss.divisor(in[0], in[1], constant_or_none(weight))};
+  });
+  return f({y_true, y_pred})[0];
+}
+
+TEST(LossTest, IsDividedByTheWeightsWhereThatIsAsked) {
+  const Loss loss = MeanAbsoluteError({.reduction = Reduction::kMeanWithSampleWeight});
+  const Tensor y = Tensor::zeros(DType::kFloat32, {2, 2, 1}),
+               p = Tensor::from<float>({1, 2, 3, 4}, {2, 2, 1});
+  const Tensor of_rows = Tensor::from<float>({3, 0.5}, {2}),
+               of_steps = Tensor::from<float>({1, 0, 2, 5}, {2, 2});
+  expect_near(per_example(loss, y, p, of_rows), {4.5, 1.75});
+  expect_near(divisor(loss, y, p, of_rows), {3.5});
+  // Of the mean of a row's steps, so that the quotient is that of the sums.
+  expect_near(per_example(loss, y, p, of_steps), {0.5, (6 + 20) / 2.0});
+  expect_near(divisor(loss, y, p, of_steps), {(1 + 0 + 2 + 5) / 2.0});
+  EXPECT_FALSE(MeanAbsoluteError().divisor({}, {}));
+  EXPECT_FALSE(loss.divisor({}, {})) << "without weights";
+}
+
+TEST(CrossentropyTest, PassesOverAClassToIgnore) {
+  const Tensor y = Tensor::from<int32_t>({1, -100}, {1, 2}), logits = kLogits.reshape({1, 2, 3}),
+               weight = Tensor::from<float>({3, 5}, {1, 2});
+  const auto loss_with = [](Reduction reduction) {
+    return SparseCategoricalCrossentropy(
+        {.from_logits = true, .ignore_class = -100, .reduction = reduction});
+  };
+  const Loss mean = loss_with(Reduction::kSumOverBatchSize),
+             by_weight = loss_with(Reduction::kMeanWithSampleWeight);
+  expect_near(per_example(mean, y, logits), {cross_entropy(0, 1) / 2});
+  expect_near(divisor(mean, y, logits), {0.5});
+  expect_near(per_example(mean, y, logits, weight), {3 * cross_entropy(0, 1) / 2});
+  expect_near(divisor(mean, y, logits, weight), {0.5});
+  expect_near(divisor(by_weight, y, logits, weight), {1.5});
+  expect_near(per_example(loss_with(Reduction::kSum), y, logits), {cross_entropy(0, 1)});
+  EXPECT_FALSE(loss_with(Reduction::kSum).divisor({}, {}));
+  // A class of the network's may be one, and what is ignored has no gradient.
+  const Loss padded = SparseCategoricalCrossentropy({.from_logits = true, .ignore_class = 0});
+  const Function f([&](const std::vector<Value>& in) {
+    const Value sum = ops::reduce_sum(padded.per_example(in[0], in[1]));
+    return std::vector<Value>{gradients(sum, {in[1]})[0].values};
+  });
+  const auto gradient = testing::to_vector(f({Tensor::from<int32_t>({0, 2}, {2}), kLogits})[0]);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(gradient[i], 0);
+  EXPECT_NEAR(gradient[5], std::exp(-cross_entropy(1, 2)) - 1, 1e-6);
+}
+
 TEST(RegressionTest, FollowsKeras) {
   const Tensor y = Tensor::from<float>({1, 2, 3, 4}, {2, 2}),
                p = Tensor::from<float>({1.5, 4, 3, 3.5}, {2, 2});

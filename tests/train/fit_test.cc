@@ -183,6 +183,72 @@ TEST(Fit, WeightsGoWithTheirRowsToTheReplicas) {
     EXPECT_NEAR(a.data<float>()[i], b.data<float>()[i], 1e-5);
 }
 
+// Padded labels are spread unevenly over the replicas: some have nothing that counts.
+TEST(Fit, DividesByWhatCountsOnAllReplicas) {
+  const auto all = *points(10).batch(10).iterate().next();
+  Tensor label = all["label"].clone(), weight(DType::kFloat32, {10});
+  for (int64_t i = 0; i < 10; ++i) weight.data<float>()[i] = static_cast<float>(1 + i % 3);
+  for (const int64_t i : {0, 1, 2, 7, 8, 9}) label.data<int32_t>()[i] = -1;
+  const auto train =
+      data::from_tensor_slices({{"x", all["x"]}, {"label", label}, {"weight", weight}}).batch(5);
+  const FitOptions options{.epochs = 3, .verbose = kSilent};
+  const auto losses_of = [&](losses::Reduction reduction) {
+    auto model = classifier();
+    model.compile({.optimizer = optim::SGD(0.1),
+                   .loss = losses::SparseCategoricalCrossentropy(
+                       {.from_logits = true, .ignore_class = -1, .reduction = reduction})});
+    return model.fit(train, options)["loss"];
+  };
+  // The rows of the first batch that count, by themselves.
+  auto model = classifier();
+  model.compile({.optimizer = optim::SGD(0.1),
+                 .loss = losses::SparseCategoricalCrossentropy({.from_logits = true})});
+  const double weighed =
+      model
+          .evaluate(data::from_tensor_slices({{"x", all["x"].slice_rows(3, 5)},
+                                              {"label", label.slice_rows(3, 5)},
+                                              {"weight", weight.slice_rows(3, 5)}})
+                        .batch(2))
+          .at("loss");
+  const data::Dataset first = train.take(1);
+  model.compile(
+      {.optimizer = optim::SGD(0.1),
+       .loss = losses::SparseCategoricalCrossentropy({.from_logits = true, .ignore_class = -1})});
+  EXPECT_NEAR(model.evaluate(first).at("loss"), weighed, 1e-6);
+  model.compile({.optimizer = optim::SGD(0.1),
+                 .loss = losses::SparseCategoricalCrossentropy(
+                     {.from_logits = true,
+                      .ignore_class = -1,
+                      .reduction = losses::Reduction::kMeanWithSampleWeight})});
+  EXPECT_NEAR(model.evaluate(first).at("loss"), weighed * 2 / (1 + 2), 1e-6)
+      << "the weights of rows 3 and 4 are 1 and 2";
+
+  for (const auto reduction :
+       {losses::Reduction::kSumOverBatchSize, losses::Reduction::kMeanWithSampleWeight}) {
+    const auto alone = losses_of(reduction);
+    set_logical_cpus(cohort::testing::kMaxReplicas, 1);
+    for (const auto& replicas : cohort::testing::all_replicas()) {
+      SCOPED_TRACE(::testing::PrintToString(replicas));
+      const auto strategy = cohort::testing::make_strategy(replicas);
+      const auto scope = strategy->scope();
+      const auto together = losses_of(reduction);
+      for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(together[i], alone[i], 1e-5 * alone[i]);
+    }
+  }
+}
+
+TEST(Fit, IsZeroWhereNothingCounts) {
+  auto model = classifier();
+  model.compile(
+      {.optimizer = optim::SGD(0.1),
+       .loss = losses::SparseCategoricalCrossentropy({.from_logits = true, .ignore_class = -1})});
+  const auto all = *points(4).batch(4).iterate().next();
+  EXPECT_EQ(model.evaluate(all["x"], Tensor::full(DType::kInt32, {4}, -1)).at("loss"), 0);
+  model.fit(all["x"], Tensor::full(DType::kInt32, {4}, -1), {.verbose = kSilent});
+  EXPECT_NEAR(model.evaluate(all["x"], all["label"]).at("loss"),
+              classifier().evaluate(all["x"], all["label"]).at("loss"), 1e-7);
+}
+
 TEST(Fit, AsksForBatches) {
   auto model = classifier();
   for (const auto& call : std::vector<std::function<void()>>{
