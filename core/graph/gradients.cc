@@ -55,17 +55,33 @@ bool contains(const Value& outer, Value inner) {
   return !outer || inner == outer;
 }
 
+void check_gradients(const std::vector<Value>& ys, const std::vector<Value>& grad_ys) {
+  if (ys.empty()) invalid("there is nothing to differentiate");
+  if (ys.size() != grad_ys.size())
+    invalid(ys.size(), " values to differentiate, but ", grad_ys.size(), " gradients of them");
+  for (size_t i = 0; i < ys.size(); ++i) {
+    if (!is_floating(ys[i].dtype()))
+      invalid("value ", i, " to differentiate must be floating, is ", ys[i].spec());
+    if (grad_ys[i].spec() != ys[i].spec())
+      invalid("the gradient of value ", i, " must be ", ys[i].spec(), ", as the value is, is ",
+              grad_ys[i].spec());
+  }
+}
+
 // The reverse sweep over one graph.
 class Backward {
  public:
-  Backward(const Value& loss, const std::vector<Value>& xs)
-      : graph_(loss.graph()), xs_(xs.begin(), xs.end()) {
-    const int last = loss.node().id();
+  Backward(const std::vector<Value>& ys, const std::vector<Value>& xs,
+           const std::vector<Value>& grad_ys)
+      : graph_(ys[0].graph()), xs_(xs.begin(), xs.end()) {
+    int last = 0;
+    for (size_t i = 0; i < ys.size(); ++i) {
+      last = std::max(last, ys[i].node().id());
+      dense_[ys[i]].push_back(grad_ys[i]);
+    }
     mark_dependents(last);
     mark_shared(last);
     find_first_users(last);
-    const Tensor one = Tensor::full(loss.dtype(), {}, 1);
-    dense_[loss].push_back(graph_.add("Constant", {}, {{"value", one}}).output());
     for (int id = last; id >= 0; --id) {
       Node& node = *graph_.nodes()[id];
       const NameScope scope(str("gradient/", node.name()));
@@ -216,12 +232,22 @@ Value Gradient::dense() const {
 
 std::vector<Gradient> gradients(const Value& loss, const std::vector<Value>& xs) {
   if (!is_floating(loss.dtype()) || loss.shape().rank() != 0)
-    invalid("the loss must be a floating scalar, is ", loss.spec(), "; reduce it first");
-  for (const Value& x : xs)
-    if (&x.graph() != &loss.graph())
-      invalid("the loss and ", x.node().name(), " belong to different functions");
-  const GraphScope graph_scope(loss.graph());
-  const Backward backward(loss, xs);
+    invalid("the loss must be a floating scalar, is ", loss.spec(),
+            "; reduce it first, or give its gradient");
+  const Tensor one = Tensor::full(loss.dtype(), {}, 1);
+  return gradients({loss}, xs, {loss.graph().add("Constant", {}, {{"value", one}}).output()});
+}
+
+std::vector<Gradient> gradients(const std::vector<Value>& ys, const std::vector<Value>& xs,
+                                const std::vector<Value>& grad_ys) {
+  check_gradients(ys, grad_ys);
+  for (const std::vector<Value>& values : {ys, xs, grad_ys})
+    for (const Value& value : values)
+      if (&value.graph() != &ys[0].graph())
+        invalid(ys[0].node().name(), " and ", value.node().name(),
+                " belong to different functions");
+  const GraphScope graph_scope(ys[0].graph());
+  const Backward backward(ys, xs, grad_ys);
   std::vector<Gradient> out;
   for (const Value& x : xs) out.push_back(backward.of(x));
   return out;

@@ -28,4 +28,12 @@ struct Gradient {
 // in the order of their nodes gradients become ready, which is the same for all shapes.
 std::vector<Gradient> gradients(const Value& loss, const std::vector<Value>& xs);
 
+// The same for any number of values of any shape, whose gradients are given: the product of the
+// vector `grad_ys` and the Jacobian of `ys`, which is sum over i of d sum(ys[i] * grad_ys[i]) / d x
+// with grad_ys held constant (tf.gradients with grad_ys, jax.vjp, torch.autograd.grad with
+// grad_outputs). A y that comes twice counts twice. kInvalidArgument where there is no y, a y is
+// not floating, or there is not one gradient for each y, of its shape and dtype.
+std::vector<Gradient> gradients(const std::vector<Value>& ys, const std::vector<Value>& xs,
+                                const std::vector<Value>& grad_ys);
+
 }  // namespace cohort

@@ -15,6 +15,7 @@ namespace {
 using namespace ops;
 using testing::evaluate;
 using testing::TestVariable;
+using Values = std::vector<Value>;
 
 class Gradients : public ::testing::Test {
  protected:
@@ -80,6 +81,74 @@ TEST_F(Gradients, NeedAFloatingScalarOfTheSameGraph) {
   EXPECT_THROW(gradients(reduce_sum(argmax(x)), {x}), Error);
   Graph other;
   EXPECT_THROW(gradients(reduce_sum(x), {other.add_input("y", {DType::kFloat64, {}})}), Error);
+}
+
+// Of y = x^2 and z = (x0 + x1) 3, at (2, 5).
+TEST_F(Gradients, OfSeveralValuesAreVectorsTimesJacobians) {
+  const Value x = input({2}), dy = input({2}), dz = input({});
+  const Value y = x * x, z = reduce_sum(x) * 3.0;
+  const auto d = gradients({y, z}, {x, y}, {dy, dz});
+  const auto result = evaluate({d[0].values, d[1].values},
+                               {Tensor::from<double>({2, 5}, {2}),
+                                Tensor::from<double>({1, 10}, {2}), Tensor::scalar(100.0)});
+  EXPECT_EQ(to_string(result[0]), to_string(Tensor::from<double>({304, 400}, {2})));
+  EXPECT_EQ(to_string(result[1]), to_string(Tensor::from<double>({1, 10}, {2})));
+}
+
+TEST_F(Gradients, OfAValueThatComesTwiceOrIsAnXItselfAddUp) {
+  const Value x = input({2}), dy = input({2}), y = x * 3.0;
+  const auto d = gradients({y, x, y}, {x}, {dy, dy, dy * 10.0});
+  const auto result = evaluate(
+      {d[0].values}, {Tensor::from<double>({7, 7}, {2}), Tensor::from<double>({1, 2}, {2})});
+  EXPECT_EQ(to_string(result[0]), to_string(Tensor::from<double>({34, 68}, {2})));
+}
+
+TEST_F(Gradients, OfEmptyValuesAreZero) {
+  const Value x = input({3}), y = broadcast_to(x, {0, 3});
+  const auto result =
+      evaluate({gradients({y}, {x}, {y})[0].values}, {Tensor::from<double>({1, 2, 3}, {3})});
+  EXPECT_EQ(to_string(result[0]), to_string(Tensor::from<double>({0, 0, 0}, {3})));
+}
+
+// The product with the Jacobian's transpose is linear in the vector: its derivative by the vector
+// is the Jacobian. Of y = (x0 x1, x0 + x1, x0^2).
+TEST_F(Gradients, OfAProductByItsVectorAreForwardMode) {
+  const Value x = input({2}), u = input({3}), v = input({2});
+  const Value a = slice(x, {0}, {1}), b = slice(x, {1}, {1});
+  const Value product = gradients({concat({a * b, a + b, a * a}, 0)}, {x}, {u})[0].values;
+  const Value forward = gradients({product}, {u}, {v})[0].values;
+  const auto result =
+      evaluate({forward}, {Tensor::from<double>({2, 3}, {2}), Tensor::full(DType::kFloat64, {3}, 0),
+                           Tensor::from<double>({1, 10}, {2})});
+  EXPECT_EQ(to_string(result[0]), to_string(Tensor::from<double>({23, 11, 4}, {3})));
+}
+
+TEST_F(Gradients, NeedOneGradientOfEachValueAndOfItsSpec) {
+  const Value x = input({2}), y = x * x, whole = cast(x, DType::kInt32);
+  Graph other;
+  const Value foreign = other.add_input("z", {DType::kFloat64, {2}});
+  const struct {
+    Values ys, grad_ys;
+    const char* said;
+  } cases[] = {
+      {{}, {}, "nothing to differentiate"},
+      {{y, y}, {y}, "2 values to differentiate, but 1 gradients"},
+      {{y, whole}, {y, whole}, "value 1 to differentiate must be floating"},
+      {{y}, {reduce_sum(y)}, "the gradient of value 0 must be float64[2]"},
+      {{y}, {cast(y, DType::kFloat32)}, "the gradient of value 0 must be float64[2]"},
+      {{y}, {Value()}, "empty value"},
+      {{y}, {foreign}, "different functions"},
+      {{y, foreign}, {y, y}, "different functions"},
+  };
+  for (const auto& [ys, grad_ys, said] : cases) {
+    try {
+      gradients(ys, {x}, grad_ys);
+      ADD_FAILURE() << "expected: " << said;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kInvalidArgument);
+      EXPECT_NE(error.message().find(said), std::string::npos) << error.message();
+    }
+  }
 }
 
 TEST_F(Gradients, AreNamedAfterTheNodeTheyDifferentiate) {
