@@ -143,6 +143,10 @@ GradientFunction binary_gradient(Scalar op) {
       return binary([](const Binary& n) -> Values { return {n.dy * n.b, n.dy * n.a}; });
     case Scalar::kDiv:
       return binary([](const Binary& n) -> Values { return {n.dy / n.b, -n.dy * n.y / n.b}; });
+    case Scalar::kMod:  // a less b times the quotient, which is a whole number
+      return binary([](const Binary& n) -> Values {
+        return {n.dy, -n.dy * round((n.a - n.y) / n.b)};
+      });
     case Scalar::kPow:
       return binary(pow_gradient);
     case Scalar::kMaximum:

@@ -26,6 +26,7 @@ Domain domain(Scalar op) {
     case Scalar::kSub:
     case Scalar::kMul:
     case Scalar::kDiv:
+    case Scalar::kMod:
     case Scalar::kMaximum:
     case Scalar::kMinimum:
     case Scalar::kLess:
@@ -88,6 +89,7 @@ Value add(const Value& a, const Value& b) { return apply("Add", {a, b}); }
 Value sub(const Value& a, const Value& b) { return apply("Sub", {a, b}); }
 Value mul(const Value& a, const Value& b) { return apply("Mul", {a, b}); }
 Value div(const Value& a, const Value& b) { return apply("Div", {a, b}); }
+Value mod(const Value& a, const Value& b) { return apply("Mod", {a, b}); }
 Value pow(const Value& a, const Value& b) { return apply("Pow", {a, b}); }
 Value maximum(const Value& a, const Value& b) { return apply("Maximum", {a, b}); }
 Value minimum(const Value& a, const Value& b) { return apply("Minimum", {a, b}); }
@@ -102,6 +104,7 @@ Value logical_and(const Value& a, const Value& b) { return apply("LogicalAnd", {
 Value logical_or(const Value& a, const Value& b) { return apply("LogicalOr", {a, b}); }
 Value logical_not(const Value& x) { return apply("LogicalNot", {x}); }
 Value is_finite(const Value& x) { return apply("IsFinite", {x}); }
+Value is_nan(const Value& x) { return not_equal(x, x); }
 
 Value where(const Value& condition, const Value& a, const Value& b) {
   return apply("Select", {condition, a, b});
@@ -121,6 +124,8 @@ Value neg(const Value& x) { return apply("Neg", {x}); }
 Value abs(const Value& x) { return apply("Abs", {x}); }
 Value sign(const Value& x) { return apply("Sign", {x}); }
 Value floor(const Value& x) { return apply("Floor", {x}); }
+Value ceil(const Value& x) { return neg(floor(neg(x))); }
+Value round(const Value& x) { return apply("Round", {x}); }
 Value exp(const Value& x) { return apply("Exp", {x}); }
 Value expm1(const Value& x) { return apply("Expm1", {x}); }
 Value log(const Value& x) { return apply("Log", {x}); }
@@ -131,6 +136,7 @@ Value square(const Value& x) { return apply("Square", {x}); }
 Value reciprocal(const Value& x) { return apply("Reciprocal", {x}); }
 Value sin(const Value& x) { return apply("Sin", {x}); }
 Value cos(const Value& x) { return apply("Cos", {x}); }
+Value tan(const Value& x) { return sin(x) / cos(x); }
 Value erf(const Value& x) { return apply("Erf", {x}); }
 Value tanh(const Value& x) { return apply("Tanh", {x}); }
 Value sigmoid(const Value& x) { return apply("Sigmoid", {x}); }

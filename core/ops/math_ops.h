@@ -22,6 +22,9 @@ Value add(const Value& a, const Value& b);
 Value sub(const Value& a, const Value& b);
 Value mul(const Value& a, const Value& b);
 Value div(const Value& a, const Value& b);
+// What division leaves where the quotient is rounded down, as in NumPy and TensorFlow: 0 or of b's
+// sign, so that mod(-7, 3) is 2. Of integers by 0 it is 0, of floating numbers NaN.
+Value mod(const Value& a, const Value& b);
 Value pow(const Value& a, const Value& b);
 Value maximum(const Value& a, const Value& b);  // gradient goes to a where a >= b, else to b
 Value minimum(const Value& a, const Value& b);
@@ -37,6 +40,7 @@ Value logical_and(const Value& a, const Value& b);
 Value logical_or(const Value& a, const Value& b);
 Value logical_not(const Value& x);
 Value is_finite(const Value& x);
+Value is_nan(const Value& x);  // false for what is not floating
 
 // condition ? a : b element by element, all three broadcast; `condition` is bool.
 Value where(const Value& condition, const Value& a, const Value& b);
@@ -49,6 +53,8 @@ Value neg(const Value& x);
 Value abs(const Value& x);
 Value sign(const Value& x);   // gradient 0
 Value floor(const Value& x);  // gradient 0
+Value ceil(const Value& x);   // gradient 0
+Value round(const Value& x);  // halves to the even number; gradient 0
 Value exp(const Value& x);
 Value expm1(const Value& x);
 Value log(const Value& x);
@@ -59,6 +65,7 @@ Value square(const Value& x);
 Value reciprocal(const Value& x);
 Value sin(const Value& x);
 Value cos(const Value& x);
+Value tan(const Value& x);
 Value erf(const Value& x);
 Value tanh(const Value& x);
 Value sigmoid(const Value& x);

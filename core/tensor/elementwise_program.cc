@@ -8,13 +8,13 @@ namespace cohort {
 namespace {
 
 constexpr auto kNames = std::to_array<std::string_view>(
-    {"Cast",        "Neg",      "Abs",          "Sign",       "Exp",        "Expm1",    "Log",
-     "Log1p",       "Sqrt",     "Rsqrt",        "Square",     "Reciprocal", "Tanh",     "Erf",
-     "Sin",         "Cos",      "Floor",        "Sigmoid",    "Softplus",   "Relu",     "Gelu",
-     "GeluTanh",    "Silu",     "LogicalNot",   "IsFinite",   "Add",        "Sub",      "Mul",
-     "Div",         "Pow",      "Maximum",      "Minimum",    "Equal",      "NotEqual", "Less",
-     "LessEqual",   "Greater",  "GreaterEqual", "LogicalAnd", "LogicalOr",  "ReluGrad", "TanhGrad",
-     "SigmoidGrad", "GeluGrad", "GeluTanhGrad", "SiluGrad",   "Select"});
+    {"Cast",     "Neg",      "Abs",         "Sign",       "Exp",          "Expm1",      "Log",
+     "Log1p",    "Sqrt",     "Rsqrt",       "Square",     "Reciprocal",   "Tanh",       "Erf",
+     "Sin",      "Cos",      "Floor",       "Round",      "Sigmoid",      "Softplus",   "Relu",
+     "Gelu",     "GeluTanh", "Silu",        "LogicalNot", "IsFinite",     "Add",        "Sub",
+     "Mul",      "Div",      "Pow",         "Mod",        "Maximum",      "Minimum",    "Equal",
+     "NotEqual", "Less",     "LessEqual",   "Greater",    "GreaterEqual", "LogicalAnd", "LogicalOr",
+     "ReluGrad", "TanhGrad", "SigmoidGrad", "GeluGrad",   "GeluTanhGrad", "SiluGrad",   "Select"});
 static_assert(kNames.size() == static_cast<size_t>(Scalar::kCount));
 
 constexpr int64_t kMaxInstructions = 4096;

@@ -39,15 +39,17 @@ TEST_P(UnaryGradient, HasASecondDerivative) {
 INSTANTIATE_TEST_SUITE_P(
     Ops, UnaryGradient,
     ::testing::Values(UnaryCase{"neg", neg}, UnaryCase{"abs", ops::abs}, UnaryCase{"sign", sign},
-                      UnaryCase{"floor", ops::floor, 0.1, 0.9}, UnaryCase{"exp", ops::exp},
-                      UnaryCase{"expm1", ops::expm1}, UnaryCase{"log", ops::log, 0.5, 2},
-                      UnaryCase{"log1p", ops::log1p, -0.5, 2}, UnaryCase{"sqrt", ops::sqrt, 0.5, 2},
-                      UnaryCase{"rsqrt", rsqrt, 0.5, 2}, UnaryCase{"square", square},
-                      UnaryCase{"reciprocal", reciprocal, 0.5, 2}, UnaryCase{"sin", ops::sin},
-                      UnaryCase{"cos", ops::cos}, UnaryCase{"erf", ops::erf},
-                      UnaryCase{"tanh", ops::tanh}, UnaryCase{"sigmoid", sigmoid},
-                      UnaryCase{"softplus", softplus}, UnaryCase{"relu", relu},
-                      UnaryCase{"silu", silu},
+                      UnaryCase{"floor", ops::floor, 0.1, 0.9},
+                      UnaryCase{"ceil", ops::ceil, 0.1, 0.9},
+                      UnaryCase{"round", ops::round, 0.6, 1.4}, UnaryCase{"tan", ops::tan, -1, 1},
+                      UnaryCase{"exp", ops::exp}, UnaryCase{"expm1", ops::expm1},
+                      UnaryCase{"log", ops::log, 0.5, 2}, UnaryCase{"log1p", ops::log1p, -0.5, 2},
+                      UnaryCase{"sqrt", ops::sqrt, 0.5, 2}, UnaryCase{"rsqrt", rsqrt, 0.5, 2},
+                      UnaryCase{"square", square}, UnaryCase{"reciprocal", reciprocal, 0.5, 2},
+                      UnaryCase{"sin", ops::sin}, UnaryCase{"cos", ops::cos},
+                      UnaryCase{"erf", ops::erf}, UnaryCase{"tanh", ops::tanh},
+                      UnaryCase{"sigmoid", sigmoid}, UnaryCase{"softplus", softplus},
+                      UnaryCase{"relu", relu}, UnaryCase{"silu", silu},
                       UnaryCase{"gelu", [](const Value& x) { return gelu(x); }},
                       UnaryCase{"gelu_tanh", [](const Value& x) { return gelu(x, true); }},
                       UnaryCase{"clip", [](const Value& x) { return clip(x, -1, 0.5); }}),
@@ -81,9 +83,16 @@ TEST_P(BinaryGradient, HasASecondDerivative) {
 INSTANTIATE_TEST_SUITE_P(
     Ops, BinaryGradient,
     ::testing::Values(BinaryCase{"add", add}, BinaryCase{"sub", sub}, BinaryCase{"mul", mul},
-                      BinaryCase{"div", ops::div, 0.5, 2}, BinaryCase{"pow", ops::pow, 0.5, 2},
-                      BinaryCase{"maximum", maximum}, BinaryCase{"minimum", minimum}),
+                      BinaryCase{"div", ops::div, 0.5, 2}, BinaryCase{"mod", ops::mod, 0.5, 2},
+                      BinaryCase{"pow", ops::pow, 0.5, 2}, BinaryCase{"maximum", maximum},
+                      BinaryCase{"minimum", minimum}),
     [](const auto& info) { return info.param.name; });
+
+TEST(ElementwiseGradient, OfModIsRightForEachSign) {
+  check_gradients_at([](const Values& v) { return ops::mod(v[0], v[1]); },
+                     {Tensor::from<double>({7.5, -7.5, 7.5, -7.5, 0.5}, {5}),
+                      Tensor::from<double>({2, 2, -2, -2, 3}, {5})});
+}
 
 TEST(ElementwiseGradient, OfWhereBroadcasts) {
   const Tensor condition = Tensor::from<double>({1, 0, 0, 1, 1, 0}, {2, 3}).cast(DType::kBool);
@@ -162,6 +171,22 @@ TEST(Comparison, GivesABoolForEachPair) {
   expect(ops::greater_equal(a, b), {0, 1, 1});
   expect(ops::equal(a, b), {0, 1, 0});
   expect(ops::not_equal(a, b), {1, 0, 1});
+}
+
+TEST(Elementwise, CeilAndIsNanOfAnyNumber) {
+  Graph graph;
+  const Value x = graph.add_input("x", {DType::kFloat32, {7}});
+  const Tensor given = Tensor::from<float>({-1.5f, -0.5f, 0, 0.25f, 2, INFINITY, NAN}, {7});
+  const auto result = evaluate({ops::ceil(x), ops::is_nan(x)}, {given});
+  EXPECT_EQ(to_string(result[0]),
+            to_string(Tensor::from<float>({-1, -0.0f, 0, 1, 2, INFINITY, NAN}, {7})));
+  EXPECT_EQ(to_string(result[1]),
+            to_string(Tensor::from<double>({0, 0, 0, 0, 0, 0, 1}, {7}).cast(DType::kBool)));
+  const Value whole = graph.add_input("whole", {DType::kInt32, {0}});
+  EXPECT_EQ(evaluate({ops::is_nan(whole)}, {given, Tensor::zeros(DType::kInt32, {0})})[0].spec(),
+            (TensorSpec{DType::kBool, {0}}));
+  EXPECT_THROW(ops::ceil(whole), Error);
+  EXPECT_THROW(ops::round(whole), Error);
 }
 
 TEST(Logic, JoinsBools) {

@@ -10,10 +10,10 @@ namespace cohort::functors {
 // Every operation, in the order of the enumeration.
 using All =
     std::tuple<Copy, Neg, Abs, Sign, Exp, Expm1, Log, Log1p, Sqrt, Rsqrt, Square, Reciprocal, Tanh,
-               Erf, Sin, Cos, Floor, Sigmoid, Softplus, Relu, Gelu, GeluTanh, Silu, LogicalNot,
-               IsFinite, Add, Sub, Mul, Div, Pow, Maximum, Minimum, Equal, NotEqual, Less,
-               LessEqual, Greater, GreaterEqual, LogicalAnd, LogicalOr, ReluGrad, TanhGrad,
-               SigmoidGrad, GeluGrad, GeluTanhGrad, SiluGrad, Select>;
+               Erf, Sin, Cos, Floor, Round, Sigmoid, Softplus, Relu, Gelu, GeluTanh, Silu,
+               LogicalNot, IsFinite, Add, Sub, Mul, Div, Pow, Mod, Maximum, Minimum, Equal,
+               NotEqual, Less, LessEqual, Greater, GreaterEqual, LogicalAnd, LogicalOr, ReluGrad,
+               TanhGrad, SigmoidGrad, GeluGrad, GeluTanhGrad, SiluGrad, Select>;
 static_assert(std::tuple_size_v<All> == static_cast<size_t>(Scalar::kCount));
 
 }  // namespace cohort::functors

@@ -92,6 +92,17 @@ struct Floor {
   }
 };
 
+// To the nearest whole number, halves to the even one.
+struct Round {
+  template <typename T>
+  COHORT_HOST_DEVICE T operator()(T x) const {
+    if constexpr (Real<T>)
+      return std::rint(x);
+    else
+      return x;
+  }
+};
+
 // The normal distribution function.
 COHORT_UNARY(NormalCdf, Real, T(0.5) + T(0.5) * math::erf(x * T(0.70710678118654752)))
 COHORT_UNARY(Gelu, Real, x* NormalCdf{}(x))
@@ -112,6 +123,20 @@ struct Div {
   }
 };
 COHORT_BINARY(Pow, Real, std::pow(a, b))
+
+// What division leaves where the quotient is rounded down, which has the divisor's sign. Of
+// integers by zero it is 0.
+struct Mod {
+  template <typename T>
+  COHORT_HOST_DEVICE T operator()(T a, T b) const {
+    T rest;  // of the sign of a
+    if constexpr (Real<T>)
+      rest = std::fmod(a, b);
+    else
+      rest = b == 0 || b == T(-1) ? 0 : a % b;
+    return rest != T(0) && (rest < T(0)) != (b < T(0)) ? rest + b : rest;
+  }
+};
 COHORT_BINARY(Maximum, typename, (a > b) | (a != a) ? a : b)
 COHORT_BINARY(Minimum, typename, (a < b) | (a != a) ? a : b)
 COHORT_BINARY(Equal, typename, a == b ? T(1) : T(0))

@@ -49,6 +49,8 @@ double reference(Scalar op, double a, double b, double c) {
       return std::cos(a);
     case Scalar::kFloor:
       return std::floor(a);
+    case Scalar::kRound:
+      return std::nearbyint(a);
     case Scalar::kSigmoid:
       return sigmoid(a);
     case Scalar::kSoftplus:
@@ -75,6 +77,8 @@ double reference(Scalar op, double a, double b, double c) {
       return a / b;
     case Scalar::kPow:
       return std::pow(a, b);
+    case Scalar::kMod:
+      return a - b * std::floor(a / b);
     case Scalar::kMaximum:
       return std::isnan(a) || std::isnan(b) ? kNaN : std::max(a, b);
     case Scalar::kMinimum:
@@ -280,6 +284,34 @@ TEST(Elementwise, IntegerDivisionTruncatesAndByZeroIsZero) {
   const auto y = run_kernel("Div", {a, b}, {a.spec()})[0];
   EXPECT_EQ(std::vector<int64_t>(y.values<int64_t>().begin(), y.values<int64_t>().end()),
             (std::vector<int64_t>{3, -3, 0, INT64_MIN, 0}));
+}
+
+TEST(Elementwise, RemaindersHaveTheDivisorsSignAndByZeroAreZeroOrNaN) {
+  const std::vector<int64_t> a = {7, -7, 7, -7, -6, 5, INT64_MIN, INT64_MIN, 0},
+                             b = {3, 3, -3, -3, 3, 0, -1, INT64_MAX, 0};
+  const Shape shape{static_cast<int64_t>(a.size())};
+  const Tensor y = run_kernel("Mod", {Tensor::from(a, shape), Tensor::from(b, shape)},
+                              {{DType::kInt64, shape}})[0];
+  EXPECT_EQ(std::vector<int64_t>(y.values<int64_t>().begin(), y.values<int64_t>().end()),
+            (std::vector<int64_t>{1, 2, -2, -1, 0, 0, 0, INT64_MAX - 1, 0}));
+  for (DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    const auto row = [&](const std::vector<double>& values) {
+      return Tensor::from(values, {static_cast<int64_t>(values.size())}).cast(dtype);
+    };
+    const Tensor x = row({7, -7, 7, -7, 5.5, 0, kInf, 2, -2, kNaN, 1}),
+                 by = row({3, 3, -3, -3, 1.25, 3, 3, kInf, kInf, 3, 0});
+    expect_near({1, 2, -2, -1, 0.5, 0, kNaN, 2, kInf, kNaN, kNaN},
+                run_kernel("Mod", {x, by}, {x.spec()})[0], 0, str("of ", dtype));
+  }
+}
+
+TEST(Elementwise, HalvesRoundToEven) {
+  const std::vector<double> x = {-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 0.49999997, 8388609, 7.75};
+  for (DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    const Tensor given = Tensor::from(x, {static_cast<int64_t>(x.size())}).cast(dtype);
+    expect_near({-2, -2, 0, 0, 2, 2, 0, 8388609, 8},
+                run_kernel("Round", {given}, {given.spec()})[0], 0, str("of ", dtype));
+  }
 }
 
 TEST(Elementwise, BoolLogic) {
