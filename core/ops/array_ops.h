@@ -48,4 +48,30 @@ Value one_hot(const Value& indices, int64_t depth, DType dtype = DType::kFloat32
 // the first ones (tf.sequence_mask). Not differentiable.
 Value sequence_mask(const Value& lengths, int64_t length);
 
+// What follows is made of the ops above.
+
+// Of x's shape and dtype; no gradient flows to x.
+Value zeros_like(const Value& x);
+Value ones_like(const Value& x);
+// start, start + step, ... as long as they lie before `limit`, which a negative step reaches from
+// above: a constant of one axis, which may be empty. An integer dtype needs whole numbers.
+Value arange(double start, double limit, double step = 1, DType dtype = DType::kInt64);
+// `count` floating numbers at equal distances from `start` to `stop`, both included; `start` alone
+// where count is 1.
+Value linspace(double start, double stop, int64_t count, DType dtype = DType::kFloat32);
+// x with its axis `from` at place `to`; the others keep their order.
+Value move_axis(const Value& x, int64_t from, int64_t to);
+// Values of one shape and dtype, next to each other along a new axis, which is axis `axis` of the
+// result (-1: the last).
+Value stack(const std::vector<Value>& values, int64_t axis = 0);
+// x multiples[i] times in a row along each axis i; 0 times leaves nothing.
+Value tile(const Value& x, const std::vector<int64_t>& multiples);
+// x back to front along `axes`; none at all means every axis.
+Value flip(const Value& x, const std::vector<int64_t>& axes = {});
+// The elements of x at integer `indices` along `axis`: of an x [2, 5], along its last axis, element
+// [i, j] is x[i, indices[i, j]]. The other axes of x and indices are equal (no broadcasting). An
+// index that is negative or too large is kOutOfRange at run time. argmax, with its axis put back by
+// expand_dims, is such indices.
+Value take_along_axis(const Value& x, const Value& indices, int64_t axis);
+
 }  // namespace cohort::ops

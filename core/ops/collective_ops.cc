@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/graph/indices.h"
+#include "core/ops/array_ops.h"
 #include "core/ops/op_helpers.h"
 #include "core/ops/shape_checks.h"
 

@@ -86,8 +86,22 @@ Value reduce_mean(const Value& x, const std::vector<int64_t>& axes = {}, bool ke
 Value reduce_max(const Value& x, const std::vector<int64_t>& axes = {}, bool keep_dims = false);
 Value reduce_min(const Value& x, const std::vector<int64_t>& axes = {}, bool keep_dims = false);
 Value reduce_prod(const Value& x, const std::vector<int64_t>& axes = {}, bool keep_dims = false);
-// int64 index of the first largest element along `axis`, which is removed; not differentiable.
+// Whether any, or all, of the bools are true: of none, false and true.
+Value reduce_any(const Value& x, const std::vector<int64_t>& axes = {}, bool keep_dims = false);
+Value reduce_all(const Value& x, const std::vector<int64_t>& axes = {}, bool keep_dims = false);
+// log(sum(exp(x))) of floating numbers, without overflow; -inf of none.
+Value reduce_logsumexp(const Value& x, const std::vector<int64_t>& axes = {},
+                       bool keep_dims = false);
+// The mean of squared deviations of floating numbers from their mean, as in NumPy and TensorFlow
+// (PyTorch divides by one less than their number), and its root, whose gradient is NaN where it is
+// 0.
+Value reduce_variance(const Value& x, const std::vector<int64_t>& axes = {},
+                      bool keep_dims = false);
+Value reduce_std(const Value& x, const std::vector<int64_t>& axes = {}, bool keep_dims = false);
+// int64 index of the first largest, or smallest, element along `axis`, which is removed; NaN counts
+// as either. Not differentiable.
 Value argmax(const Value& x, int64_t axis = -1);
+Value argmin(const Value& x, int64_t axis = -1);
 // Running sums along `axis`. Exclusive starts with 0; reverse runs from the end.
 Value cumsum(const Value& x, int64_t axis, bool exclusive = false, bool reverse = false);
 // The k largest along the last axis in falling order (ties: lower index first) and their int32
@@ -102,7 +116,8 @@ struct MatMulOptions {
   bool transpose_b = false;
 };
 // Matrix product of the last two axes, [.., m, k] x [.., k, n] -> [.., m, n]; leading axes are
-// batches that must be equal, or absent on b, which is then shared.
+// batches, which broadcast as in NumPy. A b without batches is shared; otherwise matrices that are
+// repeated are copied.
 Value matmul(const Value& a, const Value& b, const MatMulOptions& options = {});
 
 }  // namespace ops

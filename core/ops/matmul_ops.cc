@@ -79,11 +79,29 @@ Value swap_last_axes(const Value& x) {
   return transpose(x, perm);
 }
 
+Shape batches_of(const Shape& shape) { return Shape(shape.dims().first(shape.dims().size() - 2)); }
+
+// The matrices of x for each of `batches`.
+Value with_batches(const Value& x, const Shape& batches) {
+  auto dims = batches.to_vector();
+  dims.insert(dims.end(), x.shape().end() - 2, x.shape().end());
+  return broadcast_to(x, Shape(dims));
+}
+
+// a and b with the batches that theirs broadcast to, unless all of a's share b.
+Values with_equal_batches(const Value& a, const Value& b) {
+  if (a.shape().rank() < 2 || b.shape().rank() < 2 || shares_b(a.shape(), b.shape())) return {a, b};
+  const Shape batches = prepare("matmul of batches", [&] {
+    return broadcast_shapes(batches_of(a.shape()), batches_of(b.shape()));
+  });
+  return {with_batches(a, batches), with_batches(b, batches)};
+}
+
 }  // namespace
 
 Value matmul(const Value& a, const Value& b, const MatMulOptions& options) {
   const bool transpose_first = options.transpose_a && shares_b(a.shape(), b.shape());
-  return apply("MatMul", {transpose_first ? swap_last_axes(a) : a, b},
+  return apply("MatMul", with_equal_batches(transpose_first ? swap_last_axes(a) : a, b),
                {{"transpose_a", options.transpose_a && !transpose_first},
                 {"transpose_b", options.transpose_b}});
 }

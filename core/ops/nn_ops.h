@@ -63,6 +63,9 @@ Value rms_norm(const Value& x, const Value& gamma, double epsilon);  // over the
 
 Value softmax(const Value& x);      // over the last axis
 Value log_softmax(const Value& x);  // over the last axis
+// The same over any axis.
+Value softmax(const Value& x, int64_t axis);
+Value log_softmax(const Value& x, int64_t axis);
 
 // -log softmax(logits)[label] for each row: logits [.., classes], labels integer [..] -> [..]. A
 // label out of range is kOutOfRange at run time.

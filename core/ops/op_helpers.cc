@@ -1,5 +1,7 @@
 #include "core/ops/op_helpers.h"
 
+#include <algorithm>
+
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 
@@ -23,6 +25,19 @@ int axis_of(std::string_view name, const Value& x, int64_t axis) {
   return prepare(name, [&] { return x.shape().normalize_axis(axis); });
 }
 
+std::vector<int64_t> axes_of(std::string_view name, const Value& x,
+                             const std::vector<int64_t>& axes) {
+  std::vector<int64_t> normalised;
+  for (int64_t axis : axes) normalised.push_back(axis_of(name, x, axis));
+  if (axes.empty())
+    for (int i = 0; i < x.shape().rank(); ++i) normalised.push_back(i);
+  std::sort(normalised.begin(), normalised.end());
+  const auto twice = std::adjacent_find(normalised.begin(), normalised.end());
+  if (twice != normalised.end())
+    invalid(in_scope(name), ": axis ", *twice, " of ", x.shape(), " is given twice");
+  return normalised;
+}
+
 Value output_of(const Node& node, int index) {
   return node.graph().nodes()[node.id()]->output(index);
 }
@@ -38,8 +53,6 @@ Value scalar_like(const Value& x, double value) {
   GraphScope scope(x.graph());
   return constant(value, x.dtype());
 }
-
-Value zeros_like(const Value& x) { return broadcast_to(scalar_like(x, 0), x.shape()); }
 
 Value sum_to_shape(const Value& g, const Shape& shape) {
   if (g.shape() == shape) return g;

@@ -31,6 +31,10 @@ auto prepare(std::string_view name, const F& f) {
 }
 // The non-negative form of an axis of x; an error starts with in_scope(name).
 int axis_of(std::string_view name, const Value& x, int64_t axis);
+// The same of several, rising; all of them where none is given. One that is given twice is an
+// error.
+std::vector<int64_t> axes_of(std::string_view name, const Value& x,
+                             const std::vector<int64_t>& axes);
 
 // What gradient functions start from: output `index` of `node` as a value to compute with.
 Value output_of(const Node& node, int index = 0);
@@ -40,8 +44,6 @@ Values outputs_of(const Node& node);
 
 // A scalar constant of x's dtype in x's graph.
 Value scalar_like(const Value& x, double value);
-// Zeros of x's spec.
-Value zeros_like(const Value& x);
 // The gradient of a broadcast: sums `g` over the axes along which `shape` was repeated.
 Value sum_to_shape(const Value& g, const Shape& shape);
 

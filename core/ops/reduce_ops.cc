@@ -121,15 +121,7 @@ COHORT_REGISTER_OP({.name = "ArgMax",
                     .gradient = no_gradient});
 
 Value reduce(std::string_view op, const Value& x, const Axes& axes, bool keep_dims) {
-  Axes normalised;
-  for (int64_t axis : axes) normalised.push_back(axis_of(op, x, axis));
-  if (axes.empty())
-    for (int i = 0; i < x.shape().rank(); ++i) normalised.push_back(i);
-  std::sort(normalised.begin(), normalised.end());
-  const auto twice = std::adjacent_find(normalised.begin(), normalised.end());
-  if (twice != normalised.end())
-    invalid(in_scope(op), ": axis ", *twice, " of ", x.shape(), " is given twice");
-  return apply(op, {x}, {{"axes", normalised}, {"keep_dims", keep_dims}});
+  return apply(op, {x}, {{"axes", axes_of(op, x, axes)}, {"keep_dims", keep_dims}});
 }
 
 }  // namespace

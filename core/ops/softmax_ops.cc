@@ -1,3 +1,4 @@
+#include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/nn_ops.h"
 #include "core/ops/op_helpers.h"
@@ -57,5 +58,14 @@ COHORT_REGISTER_OP({.name = "LogSoftmaxGrad",
 
 Value softmax(const Value& x) { return apply("Softmax", {x}); }
 Value log_softmax(const Value& x) { return apply("LogSoftmax", {x}); }
+
+Value softmax(const Value& x, int64_t axis) {
+  const int along = axis_of("softmax", x, axis);
+  return move_axis(softmax(move_axis(x, along, -1)), -1, along);
+}
+Value log_softmax(const Value& x, int64_t axis) {
+  const int along = axis_of("log_softmax", x, axis);
+  return move_axis(log_softmax(move_axis(x, along, -1)), -1, along);
+}
 
 }  // namespace cohort::ops
