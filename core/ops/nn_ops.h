@@ -4,7 +4,7 @@
 
 // Neural-network ops. Images are NHWC: [batch, height, width, channels]; filters HWIO:
 // [height, width, input channels / groups, output channels]. All are differentiable; max_pool2d,
-// batch_norm, layer_norm, rms_norm and scaled_dot_product_attention once, their gradients no more.
+// batch_norm and scaled_dot_product_attention once, their gradients no more.
 // Shapes, dtypes and options that do not fit are kInvalidArgument at once.
 namespace cohort::ops {
 

@@ -1,3 +1,4 @@
+#include "core/graph/gradients.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/nn_ops.h"
@@ -118,6 +119,56 @@ Values norm_gradient(const char* op, const Node& node, const Values& dys, Attrib
   return outputs_of(apply_node(op, std::move(inputs), std::move(attributes)));
 }
 
+// The results of an op, composed of others.
+using Composition = Values (*)(const Values& inputs);
+
+// The gradient of an op as that of its composition, of copies of the inputs: what one input is
+// computed from another by does not count here.
+template <Composition compose>
+Values composed_gradient(const Node& node, const Values& dys) {
+  Values inputs, ys, grad_ys;
+  for (const Value& input : node.inputs()) inputs.push_back(identity(input));
+  const Values results = compose(inputs);
+  for (size_t i = 0; i < dys.size(); ++i) {
+    if (!dys[i].defined()) continue;
+    ys.push_back(results[i]);
+    grad_ys.push_back(dys[i]);
+  }
+  Values dxs;
+  for (const Gradient& dx : gradients(ys, inputs, grad_ys)) dxs.push_back(dx.dense());
+  return dxs;
+}
+
+// 1 / sqrt(variance + epsilon) for each row, with `rstd` as its value and the derivative that it
+// has as a function of the variance.
+Value rstd_of(const Value& variance, const Value& rstd) {
+  const Value kept = reshape(rstd, variance.shape().to_vector());
+  return rsqrt(variance + stop_gradient(reciprocal(square(kept)) - variance));
+}
+
+// dx, dgamma and, if `centred`, dbeta of rows that are normalised to
+// (x - centre) * rstd * gamma + beta. The statistics that the node was given are functions of x
+// here, so that none of them gets a gradient of its own.
+Values row_norm_grads(const Values& inputs, const Value& rstd, bool centred) {
+  const DType wide = rstd.dtype();
+  const Value dy = cast(inputs[0], wide), x = cast(inputs[1], wide), gamma = cast(inputs[2], wide);
+  const auto mean = [](const Value& v) { return reduce_mean(v, {-1}, true); };
+  const Value deviations = centred ? x - mean(x) : x;
+  const Value scale = rstd_of(mean(square(deviations)), rstd), y = deviations * scale,
+              g = dy * gamma;
+  const Value along = g - y * mean(g * y), dx = scale * (centred ? along - mean(g) : along);
+  const auto as_parameter = [&](const Value& v) {
+    return cast(sum_to_shape(v, gamma.shape()), inputs[2].dtype());
+  };
+  Values results = {cast(dx, inputs[1].dtype()), as_parameter(dy * y)};
+  if (centred) results.push_back(as_parameter(dy));
+  return results;
+}
+
+Values layer_norm_grads(const Values& inputs) { return row_norm_grads(inputs, inputs[4], true); }
+
+Values rms_norm_grads(const Values& inputs) { return row_norm_grads(inputs, inputs[3], false); }
+
 // What the gradients of the batch's mean and variance, where there are any, add to that of x.
 Value statistics_gradient(const Node& node, const Values& dys) {
   const Value& x = node.inputs()[0];
@@ -162,8 +213,14 @@ COHORT_REGISTER_OP({.name = "BatchNormGrad",
                     .num_inputs = OpDef::kVariadic,
                     .attributes = {"epsilon", "activation"},
                     .infer = infer_batch_norm_grad});
-COHORT_REGISTER_OP({.name = "LayerNormGrad", .num_inputs = 5, .infer = infer_layer_norm_grad});
-COHORT_REGISTER_OP({.name = "RmsNormGrad", .num_inputs = 4, .infer = infer_rms_norm_grad});
+COHORT_REGISTER_OP({.name = "LayerNormGrad",
+                    .num_inputs = 5,
+                    .infer = infer_layer_norm_grad,
+                    .gradient = composed_gradient<layer_norm_grads>});
+COHORT_REGISTER_OP({.name = "RmsNormGrad",
+                    .num_inputs = 4,
+                    .infer = infer_rms_norm_grad,
+                    .gradient = composed_gradient<rms_norm_grads>});
 
 }  // namespace
 

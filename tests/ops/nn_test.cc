@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/graph/gradients.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/nn_ops.h"
@@ -180,6 +181,32 @@ TEST(NormGradient, OfLayerNormAndRmsNorm) {
                   {{{2, 2, 4}}, {{4}}, {{4}}});
   check_gradients([](const Values& v) { return rms_norm(v[0], v[1], kEpsilon); },
                   {{{2, 2, 4}}, {{4}}});
+}
+
+TEST(NormGradient, OfLayerNormAndRmsNormHasADerivative) {
+  for (const Shape& shape : {Shape{2, 2, 4}, Shape{4}}) {
+    check_second_gradients([](const Values& v) { return layer_norm(v[0], v[1], v[2], kEpsilon); },
+                           {{shape}, {{4}}, {{4}}});
+    check_second_gradients([](const Values& v) { return rms_norm(v[0], v[1], kEpsilon); },
+                           {{shape}, {{4}}});
+  }
+}
+
+TEST(NormGradient, OfNoRowsInFloat16HasADerivativeOfEachInputsDtype) {
+  Graph graph;
+  const GraphScope scope(graph);
+  const TensorSpec rows{DType::kFloat16, {0, 4}}, parameter{DType::kFloat32, {4}};
+  const Value x = graph.add_input("x", rows), gamma = graph.add_input("gamma", parameter);
+  const auto loss = [](const Value& y) { return reduce_sum(square(cast(y, DType::kFloat32))); };
+  for (const Value& y : {layer_norm(x, gamma, gamma, kEpsilon), rms_norm(x, gamma, kEpsilon)}) {
+    const Value dx = gradients(loss(y), {x})[0].dense();
+    const auto d = gradients(loss(dx), {x, gamma});
+    const auto result =
+        evaluate({d[0].dense(), d[1].dense()},
+                 {Tensor::zeros(DType::kFloat16, {0, 4}), Tensor::full(DType::kFloat32, {4}, 1)});
+    EXPECT_EQ(result[0].spec(), rows);
+    EXPECT_EQ(to_string(result[1]), to_string(Tensor::zeros(DType::kFloat32, {4})));
+  }
 }
 
 TEST(Norm, RefusesParametersOfAnotherLength) {
