@@ -126,8 +126,9 @@ AutoShardPolicy resolve_policy(const Source& source, AutoShardPolicy policy, int
   if (!files_of_each_path(source, by_steps))
     invalid(
         "this dataset cannot be divided by file: the parts would not be the whole, as the files "
-        "are below take(), skip() or shard(), or in a zip() of datasets that do not all read "
-        "equally many files; AutoShardPolicy::kAuto and kData divide it by element");
+        "are below take(), skip() or shard(), or in a zip(), concatenate() or sample_from() of "
+        "datasets that do not all read equally many files; AutoShardPolicy::kAuto and kData divide "
+        "it by element");
   return policy;
 }
 

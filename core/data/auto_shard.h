@@ -12,8 +12,8 @@ namespace cohort::data {
 // they are the whole; with kOff each is the whole. Of one pipeline, it is the dataset itself.
 // By file, every from_files() of the dataset reads files index, index + num, ...; pipelines beyond
 // the number of files get nothing. kNotFound when there is none; kInvalidArgument where the parts
-// would not be the whole, since the files are below take, skip or shard, or in a zip of datasets
-// that do not all read equally many.
+// would not be the whole, since the files are below take, skip or shard, or in a zip, concatenate
+// or sample_from of datasets that do not all read equally many.
 // By element, it has elements index, index + num, ... They are chosen as far below shuffles,
 // batches, repeats and maps as it makes no difference which elements there are, so that a pipeline
 // makes only its own; each pipeline shuffles and batches these. But they are chosen after a filter,

@@ -104,8 +104,10 @@ class CacheSource : public Decorator<CacheSource> {
   std::unique_ptr<Stream> open(const Pass& pass) const override {
     // Always the same pass of a pipeline: which one fills the cache must not matter,
     // also to who needs the order of the elements.
+    const Pass kept{.pipeline = pass.pipeline, .in_order = true};
     return std::make_unique<CacheStream>(
-        input(), Pass{.pipeline = pass.pipeline, .in_order = true}, *cache_);
+        input(), kept,
+        pass.pipeline == 0 ? *cache_ : *cache_->of_share(str("pipeline ", pass.pipeline)));
   }
   bool keeps_passes() const override { return true; }
 

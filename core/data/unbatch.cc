@@ -15,13 +15,16 @@ class UnbatchStream : public Stream {
       : input_(std::move(input)), is_ordered_(is_ordered) {}
 
   std::optional<Item> next() override {
-    while (rows_left() == 0)
+    while (rows_left() == 0) {
+      check_cancelled();
       if (!open_next()) return std::nullopt;
+    }
     return Item{.table = batch_, .row = row_++};
   }
   int64_t skip(int64_t count) override {
     int64_t skipped = 0;
     while (skipped < count && (rows_left() > 0 || open_next())) {
+      check_cancelled();
       const int64_t here = std::min(count - skipped, rows_left());
       row_ += here;
       skipped += here;
@@ -68,7 +71,9 @@ class UnbatchSource : public Decorator<UnbatchSource> {
  public:
   using Decorator::Decorator;
   std::unique_ptr<Stream> open(const Pass& pass) const override {
-    return std::make_unique<UnbatchStream>(input().open(pass), input().is_ordered());
+    Pass below = pass;  // whose batches are read again by their numbers
+    below.in_order |= input().is_ordered();
+    return std::make_unique<UnbatchStream>(input().open(below), below.in_order);
   }
   int64_t cardinality() const override {
     const int64_t there = input().cardinality();

@@ -63,6 +63,7 @@ class WindowStream : public Stream {
   bool fill() {
     input_->skip(std::exchange(to_skip_, 0));
     while (buffered() < sizes_.span) {
+      check_cancelled();
       const bool is_start = buffered() % sizes_.shift == 0;
       std::optional<Position> before = is_start ? std::optional(input_->save()) : std::nullopt;
       std::optional<Item> item = input_->next();
@@ -96,7 +97,9 @@ class WindowSource : public Decorator<WindowSource> {
   WindowSource(SourcePtr input, const WindowSizes& sizes)
       : Decorator(std::move(input)), sizes_(sizes) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
-    return std::make_unique<WindowStream>(input().open(pass), input().is_ordered(), sizes_);
+    Pass below = pass;  // whose elements are read again by their numbers
+    below.in_order |= input().is_ordered();
+    return std::make_unique<WindowStream>(input().open(below), below.in_order, sizes_);
   }
   int64_t cardinality() const override {
     const int64_t there = input().cardinality();
