@@ -132,20 +132,14 @@ Value flatten_from(const Value& x, int axis) {
 }
 
 Value expand_dims(const Value& x, int64_t axis) {
-  const int rank = x.shape().rank();
-  if (axis < -rank - 1 || axis > rank)
-    invalid(in_scope("expand_dims"), ": axis ", axis, " is out of range for shape ", x.shape(),
-            " (allowed: ", -rank - 1, " to ", rank, ")");
   return reshape(
-      x,
-      x.shape().with_inserted(static_cast<int>(axis < 0 ? axis + rank + 1 : axis), 1).to_vector());
+      x, prepare("expand_dims", [&] { return x.shape().with_inserted(axis, 1).to_vector(); }));
 }
 
 Value squeeze(const Value& x, int64_t axis) {
-  const int removed = axis_of("squeeze", x, axis);
-  if (x.shape()[removed] != 1)
+  if (x.shape()[axis_of("squeeze", x, axis)] != 1)
     invalid(in_scope("squeeze"), ": axis ", axis, " of ", x.shape(), " is not 1 long");
-  return reshape(x, x.shape().without_axis(removed).to_vector());
+  return reshape(x, x.shape().without_axis(axis).to_vector());
 }
 
 Value broadcast_to(const Value& x, const Shape& shape) {

@@ -6,6 +6,17 @@
 #include "core/base/error.h"
 
 namespace cohort {
+namespace {
+
+// The non-negative form of `axis` among `count` axes that a copy of `shape` has or will have.
+int from_start(int64_t axis, int count, const Shape& shape) {
+  if (axis < -count || axis >= count)
+    invalid("axis ", axis, " is out of range for shape ", shape, " (allowed: ", -count, " to ",
+            count - 1, ")");
+  return static_cast<int>(axis < 0 ? axis + count : axis);
+}
+
+}  // namespace
 
 Shape::Shape(std::initializer_list<int64_t> dims)
     : Shape(std::span<const int64_t>(dims.begin(), dims.size())) {}
@@ -27,12 +38,7 @@ void Shape::check() const {
   }
 }
 
-int Shape::normalize_axis(int64_t axis) const {
-  if (axis < -rank_ || axis >= rank_)
-    invalid("axis ", axis, " is out of range for shape ", *this, " (allowed: ", -rank_, " to ",
-            rank_ - 1, ")");
-  return static_cast<int>(axis < 0 ? axis + rank_ : axis);
-}
+int Shape::normalize_axis(int64_t axis) const { return from_start(axis, rank_, *this); }
 
 int64_t Shape::dim(int axis) const { return dims_[normalize_axis(axis)]; }
 
@@ -44,21 +50,21 @@ int64_t Shape::count(int from, int to) const {
   return product;
 }
 
-Shape Shape::with_dim(int axis, int64_t extent) const {
+Shape Shape::with_dim(int64_t axis, int64_t extent) const {
   auto dims = to_vector();
-  dims.at(axis) = extent;
+  dims[normalize_axis(axis)] = extent;
   return Shape(dims);
 }
 
-Shape Shape::without_axis(int axis) const {
+Shape Shape::without_axis(int64_t axis) const {
   auto dims = to_vector();
-  dims.erase(dims.begin() + axis);
+  dims.erase(dims.begin() + normalize_axis(axis));
   return Shape(dims);
 }
 
-Shape Shape::with_inserted(int axis, int64_t extent) const {
+Shape Shape::with_inserted(int64_t axis, int64_t extent) const {
   auto dims = to_vector();
-  dims.insert(dims.begin() + axis, extent);
+  dims.insert(dims.begin() + from_start(axis, rank_ + 1, *this), extent);
   return Shape(dims);
 }
 

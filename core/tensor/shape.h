@@ -33,9 +33,12 @@ class Shape {
   const int64_t* end() const { return dims_.data() + rank_; }
   std::vector<int64_t> to_vector() const { return {begin(), end()}; }
 
-  Shape with_dim(int axis, int64_t extent) const;  // a copy with one extent replaced
-  Shape without_axis(int axis) const;
-  Shape with_inserted(int axis, int64_t extent) const;
+  // Copies with one extent replaced, removed, or added in front of what is axis `axis` here; -1 is
+  // the last axis of this shape, and for the added one that of the copy. Out of range throws
+  // kInvalidArgument.
+  Shape with_dim(int64_t axis, int64_t extent) const;
+  Shape without_axis(int64_t axis) const;
+  Shape with_inserted(int64_t axis, int64_t extent) const;
   // Product of the extents in [from, to).
   int64_t count(int from, int to) const;
 

@@ -78,6 +78,31 @@ TEST(TensorTest, IsTransposedIntoACopy) {
   }
 }
 
+TEST(ShapeTest, CountsAxesFromTheEndAndRefusesThoseItDoesNotHave) {
+  const Shape shape{2, 3, 4};
+  EXPECT_EQ(shape.with_dim(-1, 5), (Shape{2, 3, 5}));
+  EXPECT_EQ(shape.with_dim(-3, 5), (Shape{5, 3, 4}));
+  EXPECT_EQ(shape.without_axis(-1), (Shape{2, 3}));
+  EXPECT_EQ(shape.without_axis(-2), (Shape{2, 4}));
+  EXPECT_EQ(shape.with_inserted(-1, 5), (Shape{2, 3, 4, 5}));
+  EXPECT_EQ(shape.with_inserted(-4, 5), (Shape{5, 2, 3, 4}));
+  EXPECT_EQ(shape.with_inserted(3, 5), (Shape{2, 3, 4, 5}));
+  EXPECT_EQ(Shape{}.with_inserted(0, 5), Shape{5});
+  const std::pair<std::function<void()>, std::string> mistakes[] = {
+      {[&] { shape.with_dim(3, 5); },
+       "axis 3 is out of range for shape [2,3,4] (allowed: -3 to 2)"},
+      {[&] { shape.without_axis(-4); },
+       "axis -4 is out of range for shape [2,3,4] (allowed: -3 to 2)"},
+      {[&] { shape.with_inserted(-5, 5); },
+       "axis -5 is out of range for shape [2,3,4] (allowed: -4 to 3)"}};
+  for (const auto& [mistake, message] : mistakes) {
+    const Error error = testing::error_of(mistake);
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_EQ(error.message(), message);
+  }
+  EXPECT_THROW(Shape{}.without_axis(0), Error);
+}
+
 TEST(TensorTest, IsWrittenWithItsFirstElements) {
   EXPECT_EQ(to_string(Tensor::from<int32_t>({1, 2}, {2})), "int32[2] {1, 2}");
   EXPECT_EQ(to_string(Tensor::from<int64_t>({9007199254740993, -1}, {2})),
