@@ -28,7 +28,7 @@ Value concat(const std::vector<Value>& values, int64_t axis);
 std::vector<Value> split(const Value& x, const std::vector<int64_t>& sizes, int64_t axis);
 // Elements begin[i] .. begin[i] + size[i] of each axis; size -1 means to the end.
 Value slice(const Value& x, const std::vector<int64_t>& begin, const std::vector<int64_t>& size);
-// `before[i]` and `after[i]` elements of `value` around each axis.
+// `before[i]` and `after[i]` elements of `value`, a number of x's dtype, around each axis.
 Value pad(const Value& x, const std::vector<int64_t>& before, const std::vector<int64_t>& after,
           double value = 0);
 // Rows of `params` along `axis` at integer `indices`: the shape is params with that axis replaced

@@ -55,7 +55,7 @@ Specs infer_pad(const InferenceContext& c) {
   const Shape& shape = c.inputs[0].shape;
   const auto before = list_attribute(c, "before", shape.rank(), 0),
              after = list_attribute(c, "after", shape.rank(), 0);
-  c.attributes.get<double>("value");
+  require_number_of(c.attributes.get<double>("value"), c.inputs[0].dtype);
   Sizes dims;
   for (int i = 0; i < shape.rank(); ++i)
     dims.push_back(add_extents(add_extents(before[i], shape[i]), after[i]));

@@ -15,7 +15,8 @@ namespace ops {
 
 // A tensor known while tracing, embedded in the graph.
 Value constant(const Tensor& value);
-// A scalar constant of the given dtype.
+// A scalar constant of the given dtype, which has to have that number: 0.5 is no integer. An
+// integer beyond 2^53 is given as a tensor: Tensor::scalar<int64_t>(...).
 Value constant(double value, DType dtype);
 
 Value add(const Value& a, const Value& b);

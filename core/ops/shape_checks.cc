@@ -1,6 +1,7 @@
 #include "core/ops/shape_checks.h"
 
 #include <cmath>
+#include <limits>
 
 #include "core/tensor/elementwise_program.h"
 
@@ -38,6 +39,20 @@ void require_min_rank(const TensorSpec& spec, int rank, std::string_view what) {
 
 void require_spec(const TensorSpec& spec, const TensorSpec& expected, std::string_view what) {
   if (spec != expected) invalid(what, " must be ", expected, ", is ", spec);
+}
+
+void require_number_of(double value, DType dtype) {
+  if (is_floating(dtype)) return;
+  bool fits = value == std::trunc(value);
+  dispatch(AllTypes{}, dtype, "a number", [&]<typename T>() {
+    using Limits = std::numeric_limits<T>;
+    fits = fits && value >= static_cast<double>(Limits::min()) &&
+           value <= static_cast<double>(Limits::max());
+  });
+  if (!fits) invalid("the number ", value, " is not a value of ", dtype);
+  if (std::abs(value) > 0x1p53)
+    invalid("the number ", value, " is beyond 2^53, where a double may stand for another ", dtype,
+            "; give it as a constant tensor");
 }
 
 int axis_attribute(const InferenceContext& c, const Shape& shape) {

@@ -21,6 +21,9 @@ void require_same_dtype(const TensorSpec& a, std::string_view what_a, const Tens
 void require_rank(const TensorSpec& spec, int rank, std::string_view what);
 void require_min_rank(const TensorSpec& spec, int rank, std::string_view what);
 void require_spec(const TensorSpec& spec, const TensorSpec& expected, std::string_view what);
+// That a C++ number is one of `dtype`: 0.5 is no integer, 300 no uint8. Integers beyond 2^53 are
+// refused, because doubles leave most of them out.
+void require_number_of(double value, DType dtype);
 
 // Attribute "axis": 0 <= axis < rank of `shape`.
 int axis_attribute(const InferenceContext& c, const Shape& shape);

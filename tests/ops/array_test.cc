@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <string>
@@ -105,7 +106,9 @@ TEST(ArrayGradient, SecondDerivativesThroughGatherAndPad) {
 
 class Shapes : public ::testing::Test {
  protected:
-  Value input(Shape shape) { return graph_.add_input("x", {DType::kFloat32, shape}); }
+  Value input(Shape shape, DType dtype = DType::kFloat32) {
+    return graph_.add_input("x", {dtype, shape});
+  }
   Graph graph_;
 };
 
@@ -146,6 +149,18 @@ TEST_F(Shapes, SliceAndPadCheckEveryAxis) {
   EXPECT_EQ(pad(input({5, 4}), {1, 0}, {1, 2}).shape(), (Shape{7, 6}));
   EXPECT_THROW(pad(input({5, 4}), {-1, 0}, {0, 0}), Error);
   EXPECT_THROW(require(input({5, 4}), input({}), "unless"), Error);
+}
+
+TEST_F(Shapes, PaddingIsANumberOfTheDtype) {
+  const Value bytes = input({1}, DType::kUInt8);
+  for (const double value : {300.0, -1.0, 0.5}) {
+    const Error error = testing::error_of([&] { pad(bytes, {1}, {0}, value); });
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_EQ(error.message(),
+              str("Pad: op Pad(uint8[1]): the number ", value, " is not a value of uint8"));
+  }
+  EXPECT_EQ(pad(bytes, {1}, {0}, 255).shape(), Shape{2});
+  EXPECT_EQ(pad(input({1}), {1}, {0}, -INFINITY).shape(), Shape{2});
 }
 
 TEST_F(Shapes, ConcatAndSplitAreInverse) {
@@ -191,6 +206,10 @@ TEST_F(Shapes, ErrorsNameTheScopeAndTheFunction) {
        "reshape: only one extent may be -1"},
       {[&] { clip(x, 2, 1); }, "clip: the lower bound 2 is not below the upper bound 1"},
       {[&] { cast(x, DType::kInt32) * 0.5; }, "constant: the number 0.5 is not a value of int32"},
+      {[&] { cast(x, DType::kInt64) * 1e16; },
+       "constant: the number 1e+16 is beyond 2^53, where a double may stand for another int64; "
+       "give "
+       "it as a constant tensor"},
       {[&] { max_pool2d(x); }, "MaxPool2D: x must have 4 axes, has shape [2,3]"},
       {[&] {
          avg_pool2d(image, {.size = {0, 2}, .padding = Padding::same()});
