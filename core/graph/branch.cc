@@ -26,32 +26,32 @@ BranchScope::BranchScope(const Value& condition) : previous_(t_condition) {
   if (condition.spec() != wanted)
     invalid("a condition must be ", wanted, ", got ", condition.spec());
   const Value outer = BranchScope::condition(condition.graph());
-  t_condition = outer ? both(outer, condition) : condition;
+  t_condition = outer.defined() ? both(outer, condition) : condition;
 }
 
 BranchScope::BranchScope(const Node& node) : previous_(t_condition) {
-  if (node.branch()) t_condition = node.branch();
+  if (node.branch().defined()) t_condition = node.branch();
 }
 
 BranchScope::~BranchScope() { t_condition = previous_; }
 
 Value BranchScope::condition(const Graph& graph) {
-  return t_condition && &t_condition.graph() == &graph ? t_condition : Value();
+  return t_condition.defined() && &t_condition.graph() == &graph ? t_condition : Value();
 }
 
 Value zero_unless(const Value& condition, const Value& value) {
-  return condition ? select(condition, value, scalar(value, 0)) : value;
+  return condition.defined() ? select(condition, value, scalar(value, 0)) : value;
 }
 
 Value rows_if(const Value& condition, const Value& indices) {
-  if (!condition) return indices;
+  if (!condition.defined()) return indices;
   const Value rows = with_sign(indices);
   return select(condition, rows, scalar(rows, -1));
 }
 
 Value value_to_write(const std::shared_ptr<Resource>& variable, const Value& value) {
   const Value condition = BranchScope::condition(value.graph());
-  if (!condition) return value;
+  if (!condition.defined()) return value;
   return select(condition, value, value.graph().add("ReadVariable", {}, {}, variable).output());
 }
 

@@ -7,6 +7,7 @@
 #include "core/graph/branch.h"
 #include "core/graph/indices.h"
 #include "core/graph/op.h"
+#include "core/graph/value_map.h"
 
 namespace cohort {
 namespace {
@@ -50,9 +51,9 @@ bool mixes_replicas(const Node& node) {
 
 // Whether `outer` is the branch `inner` or one that it lies in (BranchScope).
 bool contains(const Value& outer, Value inner) {
-  while (inner && inner != outer && inner.node().op().name == "LogicalAnd")
+  while (inner.defined() && !inner.is_same(outer) && inner.node().op().name == "LogicalAnd")
     inner = inner.node().inputs()[0];
-  return !outer || inner == outer;
+  return !outer.defined() || inner.is_same(outer);
 }
 
 void check_gradients(const std::vector<Value>& ys, const std::vector<Value>& grad_ys) {
@@ -128,7 +129,7 @@ class Backward {
   // its own gradient is no number: what has to hold for `node` to hand one on to `producer`.
   Value condition_between(const Node& node, const Node& producer) const {
     const Value condition = condition_of(node);
-    return condition == condition_of(producer) ? Value() : condition;
+    return condition.is_same(condition_of(producer)) ? Value() : condition;
   }
 
   bool wants_gradient(const Value& v) const {
@@ -138,7 +139,7 @@ class Backward {
   // The sweep meets the first user of an x last, or, where nothing uses it, the x itself.
   void find_first_users(int last) {
     completed_by_.resize(last + 1);
-    std::set<Value> found;
+    ValueSet found;
     for (int id = 0; id <= last; ++id)
       for (const Value& input : graph_.nodes()[id]->inputs())
         if (xs_.count(input) > 0 && found.insert(input).second) completed_by_[id].push_back(input);
@@ -170,7 +171,7 @@ class Backward {
       output_gradients.push_back(it == dense_.end() ? Value() : total(it->second));
     }
     if (std::none_of(output_gradients.begin(), output_gradients.end(),
-                     [](const Value& g) { return bool(g); }))
+                     [](const Value& g) { return g.defined(); }))
       return;
     if (is_lookup(node)) {
       add_slices(node, output_gradients[0]);
@@ -186,7 +187,7 @@ class Backward {
     COHORT_CHECK(gradients.size() == node.inputs().size());
     for (size_t i = 0; i < gradients.size(); ++i) {
       const Value& input = node.inputs()[i];
-      if (!gradients[i] || !wants_gradient(input)) continue;
+      if (!gradients[i].defined() || !wants_gradient(input)) continue;
       COHORT_CHECK(gradients[i].spec() == input.spec());
       dense_[input].push_back(zero_unless(condition_between(node, input.node()), gradients[i]));
     }
@@ -215,12 +216,12 @@ class Backward {
   }
 
   Graph& graph_;
-  const std::set<Value> xs_;
+  const ValueSet xs_;
   std::vector<bool> dependent_, shared_;          // by node
   std::vector<std::vector<Value>> completed_by_;  // by node whose visit gives the last part
-  std::map<Value, std::vector<Value>> dense_;     // gradients received so far, in order of arrival
-  std::map<Value, std::vector<Gradient>> sparse_;
-  std::map<Value, Gradient> complete_;  // of each x that received something
+  ValueMap<std::vector<Value>> dense_;            // gradients received so far, in order of arrival
+  ValueMap<std::vector<Gradient>> sparse_;
+  ValueMap<Gradient> complete_;  // of each x that received something
 };
 
 }  // namespace

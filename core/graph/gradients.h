@@ -14,8 +14,8 @@ struct Gradient {
   Value indices;     // integer [n], or none
   int64_t rows = 0;  // where sparse, the first extent of x
 
-  explicit operator bool() const { return static_cast<bool>(values); }
-  bool sparse() const { return static_cast<bool>(indices); }
+  explicit operator bool() const { return values.defined(); }
+  bool sparse() const { return indices.defined(); }
   // The gradient as one tensor of x's shape, slices added up; none stays none.
   Value dense() const;
 };

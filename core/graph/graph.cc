@@ -14,7 +14,7 @@ thread_local Graph* t_graph = nullptr;
 thread_local std::string t_scope;
 
 void require_value(const Value& value) {
-  if (!value) invalid("an empty value was used; it was never assigned");
+  if (!value.defined()) invalid("an empty value was used; it was never assigned");
 }
 
 // Sizes in bytes, and sums of them over a graph, then fit in 64 bits. Far above any memory.
@@ -65,7 +65,7 @@ Node& Graph::add_named(std::string name, std::string_view op, std::vector<Value>
                        Attributes attributes, std::shared_ptr<Resource> resource) {
   const OpDef& def = find_op(op);
   for (const Value& input : inputs) {
-    if (!input) invalid(name, ": op ", op, " was given an empty value");
+    if (!input.defined()) invalid(name, ": op ", op, " was given an empty value");
     if (&input.graph() != this)
       fail(Code::kFailedPrecondition, name, ": op ", op,
            " mixes values of different functions; pass a value as an argument instead of capturing "

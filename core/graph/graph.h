@@ -24,13 +24,15 @@ class Resource {
 };
 
 // One output of a node: what user code computes with while a function is traced. A small value; it
-// lives as long as its graph. A default-constructed Value is "none" and converts to false.
+// lives as long as its graph. A default-constructed Value is "none": defined() is false. It is no
+// condition and has no order, since what it will hold is not known while it is traced: `where` and
+// `cond` choose, `maximum` and `less` compare elements.
 class Value {
  public:
   Value() = default;
   Value(Node* node, int index) : node_(node), index_(index) {}
 
-  explicit operator bool() const { return node_ != nullptr; }
+  bool defined() const { return node_ != nullptr; }
   Node& node() const { return *node_; }
   int index() const { return index_; }
   const TensorSpec& spec() const;
@@ -38,10 +40,11 @@ class Value {
   const Shape& shape() const { return spec().shape; }
   Graph& graph() const;
 
-  bool operator==(const Value&) const = default;
-  auto operator<=>(const Value&) const = default;
+  // Whether both are the same output of the same node, or none: nothing is said about elements.
+  bool is_same(const Value& other) const { return node_ == other.node_ && index_ == other.index_; }
 
  private:
+  friend struct ValueOrder;  // core/graph/value_map.h
   Node* node_ = nullptr;
   int index_ = 0;
 };

@@ -205,10 +205,10 @@ class Importer {
   // on in memory that has other values by then.
   void end_reduction(const Node& wait) {
     Node& start = wait.inputs()[0].node();
-    std::vector<Value> results;
-    for (size_t i = 0; i < start.outputs().size(); ++i)
-      results.push_back(start.output(static_cast<int>(i)));
-    if (wait.inputs() != results || reducing_.erase(&start) == 0)
+    bool takes_all = wait.inputs().size() == start.outputs().size();
+    for (size_t i = 0; takes_all && i < start.outputs().size(); ++i)
+      takes_all = wait.inputs()[i].is_same(start.output(static_cast<int>(i)));
+    if (!takes_all || reducing_.erase(&start) == 0)
       invalid("an AllReduceWait takes all outputs of one AllReduceStart, which no other one takes");
   }
 

@@ -100,7 +100,7 @@ std::string part_in_scope(std::string_view name) {
 std::vector<TensorSpec> specs_of_given(const std::vector<Value>& inputs) {
   std::vector<TensorSpec> specs;
   for (const Value& input : inputs)
-    if (input) specs.push_back(input.spec());
+    if (input.defined()) specs.push_back(input.spec());
   return specs;
 }
 
@@ -343,7 +343,7 @@ Value Layer::regularization_loss() const {
   each_weight([&](const LayerBase& layer, const Weight& w) {
     if (!w.options().regularizer || w.variable() == nullptr || !is_trainable(layer, w)) return;
     const Value penalty = w.options().regularizer(w.read());
-    total = total ? total + penalty : penalty;
+    total = total.defined() ? total + penalty : penalty;
   });
   return total;
 }

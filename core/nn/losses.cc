@@ -39,12 +39,12 @@ Value logits_of_probabilities(const Value& p) { return ops::log(clip_probabiliti
 // Logits of the prediction for class numbers, which Keras does not divide by its sum.
 Value sparse_logits_of(const Value& y_pred, bool from_logits) {
   const Value known = known_logits(y_pred, from_logits);
-  return known ? known : logits_of_probabilities(y_pred);
+  return known.defined() ? known : logits_of_probabilities(y_pred);
 }
 
 // Logits of the prediction for distributions.
 Value logits_of(const Value& y_pred, bool from_logits) {
-  if (const Value known = known_logits(y_pred, from_logits)) return known;
+  if (const Value known = known_logits(y_pred, from_logits); known.defined()) return known;
   return logits_of_probabilities(y_pred / ops::reduce_sum(y_pred, {-1}, true));
 }
 
@@ -60,7 +60,7 @@ void check_smoothing(const char* loss, double smoothing) {
 
 Value binary_crossentropy(const Value& targets, const Value& y_pred, bool from_logits) {
   const Value logits = from_logits ? y_pred : argument_of("Sigmoid", y_pred);
-  if (logits) return ops::sigmoid_cross_entropy(logits, targets);
+  if (logits.defined()) return ops::sigmoid_cross_entropy(logits, targets);
   const Value p = clip_probabilities(y_pred);
   return -(targets * ops::log(p) + (1.0 - targets) * ops::log(1.0 - p));
 }
@@ -101,7 +101,7 @@ Value compute_average_loss(const Value& per_example, const AverageLossOptions& o
       options.global_batch_size ? *options.global_batch_size : rows_of_all_replicas(per_example);
   if (rows < 0) invalid("compute_average_loss: global_batch_size must not be negative, got ", rows);
   const Value sum = ops::reduce_sum(
-      options.sample_weight ? weighted(per_example, options.sample_weight) : per_example);
+      options.sample_weight.defined() ? weighted(per_example, options.sample_weight) : per_example);
   if (rows > 0) return sum / static_cast<double>(rows);
   return ops::where(ops::constant(Tensor::scalar(false)), sum, ops::constant(0, sum.dtype()));
 }

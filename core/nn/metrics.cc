@@ -67,7 +67,7 @@ Binary binary(const Value& y_true, const Value& y_pred, const Value& weights) {
   const Value target = ops::not_equal(label, ops::constant(0, label.dtype()));
   const auto flat = [](const Value& x) { return ops::flatten_from(x, 0); };
   return {flat(predicted), flat(ops::cast(target, predicted.dtype())),
-          flat(weights ? weighted(one, weights) : one)};
+          flat(weights.defined() ? weighted(one, weights) : one)};
 }
 
 // Sums may be from a file, and then of another metric of the same name.
@@ -259,7 +259,8 @@ std::vector<Value> Metric::increments(const Value& y_true, const Value& y_pred,
   try {
     const NameScope scope(name_);
     if (y_pred.shape().rank() == 0) invalid("y_pred needs a batch axis");
-    if (weights && (weights.shape().rank() == 0 || weights.shape()[0] != y_pred.shape()[0]))
+    if (weights.defined() &&
+        (weights.shape().rank() == 0 || weights.shape()[0] != y_pred.shape()[0]))
       invalid("weights have shape ", weights.shape(), ", not one or more a row");
     if (!update_ || !result_)
       invalid("its ", update_ ? "result" : "update", " is an empty function");
@@ -305,8 +306,8 @@ Metric Mean(std::string name, std::function<Value(const Value&, const Value&)> f
         const Value values = as_float(function(y_true, y_pred));
         if (values.shape().rank() == 0 || values.shape()[0] != y_pred.shape()[0])
           invalid("its function returned ", values.spec(), ", not one value a row");
-        const Value means = means_from(weights ? weights.shape().rank() : 1, values);
-        if (weights)
+        const Value means = means_from(weights.defined() ? weights.shape().rank() : 1, values);
+        if (weights.defined())
           return std::vector<Value>{ops::reduce_sum(weighted(means, weights)),
                                     ops::reduce_sum(as_float(weights))};
         const auto count = static_cast<double>(means.shape()[0]);

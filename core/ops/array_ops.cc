@@ -114,7 +114,7 @@ Value stop_gradient(const Value& x) { return apply("StopGradient", {x}); }
 
 Value require(const Value& x, const Value& condition, const std::string& message) {
   const Value branch = BranchScope::condition(x.graph());
-  const Value holds = branch ? logical_or(condition, logical_not(branch)) : condition;
+  const Value holds = branch.defined() ? logical_or(condition, logical_not(branch)) : condition;
   return apply("Require", {x, holds}, {{"message", message}});
 }
 

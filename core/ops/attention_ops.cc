@@ -39,7 +39,7 @@ Specs infer_attention_grad(const InferenceContext& c) {
 }
 
 Values attention_gradient(const Node& node, const Values& dys) {
-  if (!dys[0]) return no_gradient(node, dys);
+  if (!dys[0].defined()) return no_gradient(node, dys);
   const auto& in = node.inputs();
   return outputs_of(apply_node(
       "AttentionGrad", {dys[0], in[0], in[1], in[2], output_of(node, 0), output_of(node, 1)},

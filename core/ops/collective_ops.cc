@@ -33,7 +33,7 @@ Values all_reduce_gradient(const Node& node, const Values& dys) {
     fail(Code::kUnimplemented, node.name(), ": only an all-reduce of sum or mean has a gradient");
   Values inputs = dys;
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (!inputs[i]) inputs[i] = zeros_like(output_of(node, static_cast<int>(i)));
+    if (!inputs[i].defined()) inputs[i] = zeros_like(output_of(node, static_cast<int>(i)));
   return all_reduce(inputs, op);
 }
 
@@ -78,7 +78,7 @@ Specs infer_all_gather(const InferenceContext& c) {
 }
 
 Values all_gather_gradient(const Node& node, const Values& dys) {
-  if (!dys[0]) return {Value()};
+  if (!dys[0].defined()) return {Value()};
   return {reduce_scatter(dys[0], extents_of(node.attributes()), node.inputs()[0].shape()[0])};
 }
 
@@ -96,7 +96,7 @@ Specs infer_reduce_scatter(const InferenceContext& c) {
 }
 
 Values reduce_scatter_gradient(const Node& node, const Values& dys) {
-  if (!dys[0]) return {Value()};
+  if (!dys[0].defined()) return {Value()};
   return {all_gather(dys[0], extents_of(node.attributes()))};
 }
 
@@ -170,10 +170,10 @@ Values all_reduce(const Values& values, ReduceOp op) {
 
 Values all_reduce_async(const Values& values, ReduceOp op, const Value& when) {
   Values inputs = values;
-  if (when) inputs.push_back(when);
+  if (when.defined()) inputs.push_back(when);
   const Node& start =
       apply_node("AllReduceStart", inputs,
-                 {{"op", static_cast<int64_t>(op)}, {"conditional", static_cast<bool>(when)}});
+                 {{"op", static_cast<int64_t>(op)}, {"conditional", when.defined()}});
   return outputs_of(apply_node("AllReduceWait", outputs_of(start)));
 }
 

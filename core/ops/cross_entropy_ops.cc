@@ -63,7 +63,7 @@ Specs infer_dense_grad(const InferenceContext& c) {
 
 // Of the loss, output 0, with respect to logits; log_sum is for the gradient only.
 Values cross_entropy_gradient(const Node& node, const Values& dys) {
-  if (!dys[0]) return no_gradient(node, dys);
+  if (!dys[0].defined()) return no_gradient(node, dys);
   return {apply(node.op().name + "Grad",
                 {dys[0], node.inputs()[0], node.inputs()[1], output_of(node, 1)}),
           Value()};

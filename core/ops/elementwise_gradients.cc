@@ -31,7 +31,7 @@ GradientFunction binary(F f) {
     const auto& in = node.inputs();
     Values result = f(Binary{dys[0], in[0], in[1], output_of(node)});
     for (size_t i = 0; i < result.size(); ++i)
-      if (result[i]) result[i] = sum_to_shape(result[i], in[i].shape());
+      if (result[i].defined()) result[i] = sum_to_shape(result[i], in[i].shape());
     return result;
   };
 }

@@ -38,10 +38,10 @@ Value along_rows(const Value& x, const Value& params) {
 Value combine(const Value& params, const Value& ids, const Value& weights, Combiner combiner) {
   const int64_t last = ids.shape().rank() - 1;
   const Value listed = is_listed(ids),
-              counted = weights ? where(listed, weights, scalar_like(weights, 0))
-                                : cast(listed, params.dtype());
+              counted = weights.defined() ? where(listed, weights, scalar_like(weights, 0))
+                                          : cast(listed, params.dtype());
   Value rows = gather_rows_or_zero(params, ids);
-  if (weights) rows = rows * along_rows(counted, params);
+  if (weights.defined()) rows = rows * along_rows(counted, params);
   const Value sum = reduce_sum(rows, {last});
   if (combiner == Combiner::kSum) return sum;
   // Before the root, which has no derivative at 0.
@@ -64,7 +64,7 @@ Value safe_embedding_lookup_sparse(const Value& params, const Value& ids, const 
   check_lookup(params, ids, weights);
   Value kept = cast(ids, DType::kInt64), counted = weights;
   Value valid = is_listed(kept);
-  if (weights && options.combiner != Combiner::kSum)
+  if (weights.defined() && options.combiner != Combiner::kSum)
     valid = logical_and(valid, greater(weights, scalar_like(weights, 0)));
   kept = where(valid, kept, scalar_like(kept, -1));
   if (options.default_id) {
@@ -76,7 +76,7 @@ Value safe_embedding_lookup_sparse(const Value& params, const Value& ids, const 
     Tensor alone = Tensor::full(DType::kInt64, {columns}, -1);
     alone.data<int64_t>()[0] = id;
     kept = where(empty, constant(alone), kept);
-    if (weights) counted = where(empty, cast(is_listed(kept), weights.dtype()), weights);
+    if (weights.defined()) counted = where(empty, cast(is_listed(kept), weights.dtype()), weights);
   }
   return combine(params, kept, counted, options.combiner);
 }

@@ -72,7 +72,7 @@ Values concat_gradient(const Node& node, const Values& dys) {
 Values split_gradient(const Node& node, const Values& dys) {
   Values parts = dys;
   for (size_t i = 0; i < parts.size(); ++i)
-    if (!parts[i]) parts[i] = zeros_like(output_of(node, static_cast<int>(i)));
+    if (!parts[i].defined()) parts[i] = zeros_like(output_of(node, static_cast<int>(i)));
   return {concat(parts, node.attributes().get<int64_t>("axis"))};
 }
 

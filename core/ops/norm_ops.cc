@@ -110,7 +110,7 @@ Specs infer_rms_norm_grad(const InferenceContext& c) {
 // Runs `op` on the gradient of output 0 (nobody sees the others of LayerNorm and RmsNorm), x, gamma
 // and the statistics; its outputs are the gradients of the node's inputs.
 Values norm_gradient(const char* op, const Node& node, const Values& dys, Attributes attributes) {
-  if (!dys[0]) return no_gradient(node, dys);
+  if (!dys[0].defined()) return no_gradient(node, dys);
   Values inputs = {dys[0], node.inputs()[0], node.inputs()[1]};
   for (size_t i = 1; i < node.outputs().size(); ++i)
     inputs.push_back(output_of(node, static_cast<int>(i)));
@@ -176,17 +176,18 @@ Value statistics_gradient(const Node& node, const Values& dys) {
   const double rows = static_cast<double>(x.shape().num_elements()) /
                       static_cast<double>(mean.shape().num_elements());
   Value dx;
-  if (dys[1]) dx = broadcast_to(dys[1] / rows, x.shape());
-  if (dys[2]) {
+  if (dys[1].defined()) dx = broadcast_to(dys[1] / rows, x.shape());
+  if (dys[2].defined()) {
     const Value of_variance = (cast(x, mean.dtype()) - mean) * (dys[2] * (2 / rows));
-    dx = dx ? dx + of_variance : of_variance;
+    dx = dx.defined() ? dx + of_variance : of_variance;
   }
-  return dx ? cast(dx, x.dtype()) : Value();
+  return dx.defined() ? cast(dx, x.dtype()) : Value();
 }
 
 Values batch_norm_gradient(const Node& node, const Values& dys) {
   Values dxs = norm_gradient("BatchNormGrad", node, dys, node.attributes());
-  if (const Value more = statistics_gradient(node, dys)) dxs[0] = dxs[0] ? dxs[0] + more : more;
+  if (const Value more = statistics_gradient(node, dys); more.defined())
+    dxs[0] = dxs[0].defined() ? dxs[0] + more : more;
   return dxs;
 }
 

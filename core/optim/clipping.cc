@@ -44,7 +44,7 @@ Value Clipping::operator()(const Value& gradient) const {
   if (options_.clipvalue > 0) return ops::clip(gradient, -options_.clipvalue, options_.clipvalue);
   if (options_.clipnorm > 0)
     return scaled(gradient, shrinking(squared_norm(gradient), options_.clipnorm));
-  return global_factor_ ? scaled(gradient, global_factor_) : gradient;
+  return global_factor_.defined() ? scaled(gradient, global_factor_) : gradient;
 }
 
 }  // namespace cohort::optim

@@ -29,7 +29,7 @@ Value all_finite(const std::vector<Value>& gradients) {
   Value total;
   for (const Value& gradient : gradients) {
     const Value sum = ops::cast(ops::reduce_sum(gradient), DType::kFloat64);
-    total = total ? total + sum : sum;
+    total = total.defined() ? total + sum : sum;
   }
   return ops::is_finite(total);
 }

@@ -9,6 +9,7 @@
 #include "core/base/notice.h"
 #include "core/distribute/row_variable.h"
 #include "core/distribute/strategy.h"
+#include "core/graph/value_map.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
@@ -136,7 +137,7 @@ void check_skipping(Strategy& strategy) {
 // The learning rate of a schedule after so many updates: a float64 scalar.
 Value rate_of(const Schedule& schedule, const Value& updates) {
   const Value rate = schedule(updates);
-  if (!rate) invalid("the schedule of a learning rate returned no value");
+  if (!rate.defined()) invalid("the schedule of a learning rate returned no value");
   if (rate.shape().rank() != 0 || !is_floating(rate.dtype()))
     invalid("the schedule of a learning rate must return a floating scalar, got ", rate.spec());
   return ops::cast(rate, DType::kFloat64);
@@ -186,19 +187,19 @@ struct Optimizer::State {
     Value is_update;             // bool, or none: every call is one
     Value applies;               // whether an update is made, and
     Value skips;                 // whether it is left out; none: as is_update, and never
-    std::map<std::pair<Value, DType>, Value> casts;
+    ValueMap<std::map<DType, Value>> casts;
 
     void decide(const Value& finite) {
       const auto at_update = [this](const Value& condition) {
-        return is_update ? ops::logical_and(is_update, condition) : condition;
+        return is_update.defined() ? ops::logical_and(is_update, condition) : condition;
       };
       applies = at_update(finite);
       skips = at_update(ops::logical_not(finite));
     }
 
     Value as(DType dtype, const Value& scalar) {
-      Value& value = casts[{scalar, dtype}];
-      if (!value) value = ops::cast(scalar, dtype);
+      Value& value = casts[scalar][dtype];
+      if (!value.defined()) value = ops::cast(scalar, dtype);
       return value;
     }
   };
@@ -444,7 +445,7 @@ struct Optimizer::State {
     const DType dtype = move.variable->spec().dtype;
     const Slots& kept = slots_of(move.variable);
     const auto store = [&](Variable& target, const Value& before, const Value& after) {
-      const Value stored = step.applies ? ops::where(step.applies, after, before) : after;
+      const Value stored = step.applies.defined() ? ops::where(step.applies, after, before) : after;
       if (move.gradient.sparse())
         target.scatter_update(ScatterOp::kUpdate, move.gradient.indices, stored);
       else
@@ -489,7 +490,7 @@ struct Optimizer::State {
     strategy.begin_update();
     iterations->update(step.calls + 1.0);
     for (const Move& move : moves) update(step, move);
-    if (step.skips) {
+    if (step.skips.defined()) {
       adjust_loss_scale(step);
       Variable& skipped = *loss_scale.skipped;
       skipped.update(skipped.read() + ops::cast(step.skips, DType::kInt64));
@@ -522,7 +523,7 @@ struct Optimizer::State {
                   when);
     };
     count(iterations, {});
-    if (!step.skips) return;
+    if (!step.skips.defined()) return;
     count(loss_scale.skipped, step.skips);
     adjust_loss_scale(step);
   }

@@ -52,18 +52,21 @@ Value orthonormal(const Value& x) {
   Value basis;
   for (int64_t i = 0; i < x.shape()[1]; ++i) {
     Value column = unit(ops::slice(x, {0, i}, {-1, 1}));
-    for (int pass = 0; basis && pass < 2; ++pass)
+    for (int pass = 0; basis.defined() && pass < 2; ++pass)
       column = unit(column - ops::matmul(basis, ops::matmul(basis, column, {.transpose_a = true})));
-    basis = basis ? ops::concat({basis, column}, 1) : column;
+    basis = basis.defined() ? ops::concat({basis, column}, 1) : column;
   }
   return basis;
 }
 
-Value both(const Value& a, const Value& b) { return a && b ? ops::logical_and(a, b) : a ? a : b; }
+Value both(const Value& a, const Value& b) {
+  if (!a.defined()) return b;
+  return b.defined() ? ops::logical_and(a, b) : a;
+}
 
 // New state that counts if `when`, which may be none, says so.
 void keep(Variable& state, const Value& value, const Value& when) {
-  state.assign(when ? ops::where(when, value, state.read()) : value);
+  state.assign(when.defined() ? ops::where(when, value, state.read()) : value);
 }
 
 std::vector<Value> sums(const std::vector<Value>& values, const Value& when) {
@@ -198,7 +201,8 @@ std::vector<Gradient> reduce_low_rank(const std::vector<Gradient>& gradients,
   const std::vector<Value> late = compressed_sums(matrices, options, both(when, starts));
   for (size_t k = 0; k < places.size(); ++k) {
     const size_t i = places[k];
-    reduced[i] = {.values = starts ? ops::where(starts, late[k], early[i].values) : late[k]};
+    reduced[i] = {.values =
+                      starts.defined() ? ops::where(starts, late[k], early[i].values) : late[k]};
   }
   return reduced;
 }

@@ -7,6 +7,7 @@
 
 #include "core/graph/op.h"
 #include "core/graph/passes/rewriter.h"
+#include "core/graph/value_map.h"
 #include "core/runtime/memory_plan.h"
 
 namespace cohort {
@@ -173,7 +174,7 @@ class LayoutBuilder {
     const ScheduledKernel& item = schedule_[static_cast<size_t>(step)];
     const auto& inputs = item.node->inputs();
     for (int i = 0; i < static_cast<int>(inputs.size()); ++i)
-      if (root(inputs[static_cast<size_t>(i)]) == value &&
+      if (root(inputs[static_cast<size_t>(i)]).is_same(value) &&
           !item.kernel->can_run_in_place(output, i))
         return false;
     return true;
@@ -222,16 +223,17 @@ class LayoutBuilder {
   const std::vector<ScheduledKernel>& schedule_;
   const BucketMemory bucket_memory_;
   Layout layout_;
-  std::map<Value, Value> root_of_;
-  std::map<Value, std::vector<int>> uses_;
-  std::map<Value, std::vector<int>> assignments_;  // their steps, by the value assigned
-  std::set<int> barriers_;                         // their steps
-  std::optional<int> meeting_;                     // the step of the first one
+  ValueMap<Value> root_of_;
+  ValueMap<std::vector<int>> uses_;
+  ValueMap<std::vector<int>> assignments_;  // their steps, by the value assigned
+  std::set<int> barriers_;                  // their steps
+  std::optional<int> meeting_;              // the step of the first one
+  std::set<int> checks_;                    // steps that may fail
   std::map<const Resource*, std::vector<Value>> reads_;
   std::map<const Resource*, int> writes_;
   std::set<const Resource*> filled_;
   std::vector<Slot> slots_;
-  std::map<Value, size_t> slot_of_;
+  ValueMap<size_t> slot_of_;
   std::vector<std::vector<size_t>> buckets_;  // slots side by side
 };
 

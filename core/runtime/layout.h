@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/graph/graph_function.h"
+#include "core/graph/value_map.h"
 #include "core/kernels/kernel.h"
 
 namespace cohort {
@@ -32,7 +33,7 @@ struct ScheduledKernel {
 // bucket, into which the kernels before it write the values to be reduced, unless those are needed
 // unreduced later on.
 struct Layout {
-  std::map<Value, Location> locations;
+  ValueMap<Location> locations;
   std::vector<const Node*>
       elided;  // assignments that need no copy, because their value is in place already
   size_t arena_bytes = 0;

@@ -15,6 +15,7 @@
 #include "core/graph/op.h"
 #include "core/graph/passes/passes.h"
 #include "core/graph/passes/rewriter.h"
+#include "core/graph/value_map.h"
 #include "core/kernels/common/scratch.h"
 #include "core/runtime/device_io.h"
 #include "core/runtime/device_times.h"
@@ -134,7 +135,7 @@ struct Plan::Impl {
   int threads = 1;
   std::vector<Step> steps;
   std::vector<FeedUse> feed_uses;
-  std::map<Value, Location> locations;
+  ValueMap<Location> locations;
   VariableMemory variables;
   std::map<const Node*, Exchange> exchanges;  // by Barrier, where variables have copies
   VariableMemory::Variables written_last;     // since the last Barrier

@@ -69,17 +69,16 @@ void store(const std::shared_ptr<Variable>& copy, ScatterOp op, const RowUpdates
   Graph& graph = rows.indices.graph();
   const Value condition = BranchScope::condition(graph);
   // An index out of range shows only when the function runs; the node's name tells where.
-  graph.add_named(str(copy->name(), "/AssignScatter"), "AssignScatter",
-                  {rows_if(condition, rows.indices), rows.updates},
-                  {{"op", static_cast<int64_t>(op)},
-                   {"allow_none", allow_none || static_cast<bool>(condition)}},
-                  copy);
+  graph.add_named(
+      str(copy->name(), "/AssignScatter"), "AssignScatter",
+      {rows_if(condition, rows.indices), rows.updates},
+      {{"op", static_cast<int64_t>(op)}, {"allow_none", allow_none || condition.defined()}}, copy);
 }
 
 // A write in the branch being traced, if there is one.
 void require_branch(const Variable& variable, const Graph& graph) {
   const Value condition = BranchScope::condition(graph);
-  if (!condition) return;
+  if (!condition.defined()) return;
   if (variable.is_same_on_replicas() && !is_same_on_replicas(condition))
     invalid("variable \"", variable.name(),
             "\" is the same on all replicas, and is written in a branch whose condition may differ "

@@ -131,7 +131,7 @@ std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool trainin
     loss = loss / as(loss.dtype(), sum_or_infinity(divisor));
   else if (options_.loss.reduction() != losses::Reduction::kSum)
     loss = loss / static_cast<double>(std::max<int64_t>(global_rows, 1));
-  if (const Value penalty = network_.regularization_loss()) {
+  if (const Value penalty = network_.regularization_loss(); penalty.defined()) {
     loss = loss + as(loss.dtype(), penalty) / strategy_.num_replicas_in_sync();
   }
   const Value rows = ops::constant(Tensor::scalar(static_cast<double>(weights.shape()[0])));

@@ -62,7 +62,7 @@ std::vector<Gradient> reduce_in_buckets(const std::vector<Gradient>& gradients,
   std::vector<Gradient> reduced = gradients;
   // Slices are gathered whatever `when` says.
   for (Gradient& gradient : reduced)
-    if (when && gradient.sparse()) gradient = {.values = gradient.dense()};
+    if (when.defined() && gradient.sparse()) gradient = {.values = gradient.dense()};
   for (const auto& [bucket, bytes] : make_buckets(reduced, options.bytes_per_pack)) {
     std::vector<Value> values;
     for (const size_t i : bucket) values.push_back(reduced[i].values);

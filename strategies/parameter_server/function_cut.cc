@@ -18,7 +18,7 @@ ServerVariablePtr server_variable(const Node& node) {
 
 bool is_row_lookup(const Node& node, const Value& table) {
   return node.op().name == "Gather" && node.attributes().get<int64_t>("axis") == 0 &&
-         node.inputs()[0] == table && node.inputs()[1] != table;
+         node.inputs()[0].is_same(table) && !node.inputs()[1].is_same(table);
 }
 
 // Whether a value can be computed before anything is pulled or communicated.
@@ -109,12 +109,10 @@ void FunctionCut::find_tables() {
   const Users users(*graph_);
   std::map<ServerVariablePtr, std::vector<const Node*>> gathers;
   std::set<ServerVariablePtr> others;
-  const auto& outputs = graph_->outputs;
   for (const auto& node : graph_->graph->nodes()) {
     const ServerVariablePtr variable = server_variable(*node);
     if (variable == nullptr || node->op().name == kPushOp) continue;
-    if (!is_read(*node) || variable->has_parts() ||
-        std::ranges::find(outputs, node->output()) != outputs.end()) {
+    if (!is_read(*node) || variable->has_parts() || users.is_output(node->output())) {
       others.insert(variable);
       continue;
     }

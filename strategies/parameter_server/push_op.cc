@@ -45,17 +45,16 @@ COHORT_REGISTER_OP({.name = kPushOp,
 }  // namespace
 
 void add_push(const std::shared_ptr<Variable>& variable, const PushInputs& inputs) {
-  if (BranchScope::condition(inputs.values.graph()))
+  if (BranchScope::condition(inputs.values.graph()).defined())
     fail(Code::kUnimplemented, "a gradient is pushed to variable \"", variable->name(),
          "\" in a branch: other workers would wait for it where the branch is not taken");
-  const Value step = inputs.step ? inputs.step : ops::constant(0, DType::kFloat64);
+  const Value step = inputs.step.defined() ? inputs.step : ops::constant(0, DType::kFloat64);
   std::vector<Value> all = {inputs.learning_rate, step, inputs.values};
-  if (inputs.indices) all.push_back(inputs.indices);
-  if (inputs.when) all.push_back(inputs.when);
-  inputs.values.graph().add(kPushOp, std::move(all),
-                            {{kSparse, static_cast<bool>(inputs.indices)},
-                             {kConditional, static_cast<bool>(inputs.when)}},
-                            variable);
+  if (inputs.indices.defined()) all.push_back(inputs.indices);
+  if (inputs.when.defined()) all.push_back(inputs.when);
+  inputs.values.graph().add(
+      kPushOp, std::move(all),
+      {{kSparse, inputs.indices.defined()}, {kConditional, inputs.when.defined()}}, variable);
 }
 
 PushInputs push_inputs(const Node& node) {

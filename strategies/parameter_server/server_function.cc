@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/graph/op.h"
 #include "core/graph/passes/rewriter.h"
+#include "core/graph/value_map.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
@@ -46,7 +47,7 @@ class Copier {
   }
 
  private:
-  std::map<Value, Value> values_;
+  ValueMap<Value> values_;
 };
 
 bool is_input(const Node& node) { return node.op().name == "Input"; }
@@ -55,7 +56,7 @@ Value sum_of(const Copier& copied, const std::vector<Sending::Term>& terms) {
   Value sum;
   for (const auto& [value, is_negative] : terms) {
     const Value term = is_negative ? -copied(value) : copied(value);
-    sum = sum ? sum + term : term;
+    sum = sum.defined() ? sum + term : term;
   }
   return sum;
 }
@@ -120,7 +121,7 @@ std::vector<Value> trace_step(const FunctionCut& cut, const std::vector<Value>& 
   for (const Sending& sending : cut.sendings()) {
     outputs.push_back(of_all_replicas(sending, sum_of(copied, sending.terms)));
     for (const Value& also : {sending.indices, sending.learning_rate, sending.step, sending.when})
-      if (also) outputs.push_back(copied(also));
+      if (also.defined()) outputs.push_back(copied(also));
   }
   return outputs;
 }
@@ -273,10 +274,11 @@ struct ServerFunction::State {
     auto next = outputs.begin() + static_cast<std::ptrdiff_t>(cut.graph().outputs.size());
     for (const Sending& sending : cut.sendings()) {
       const Tensor& values = *next++;
-      const std::optional<Tensor> indices = sending.indices ? std::optional(*next++) : std::nullopt;
-      const double learning_rate = sending.learning_rate ? (next++)->item() : 0;
-      const uint64_t step = sending.step ? update_number((next++)->item()) : 0;
-      if (sending.when && (next++)->item() == 0) continue;
+      const std::optional<Tensor> indices =
+          sending.indices.defined() ? std::optional(*next++) : std::nullopt;
+      const double learning_rate = sending.learning_rate.defined() ? (next++)->item() : 0;
+      const uint64_t step = sending.step.defined() ? update_number((next++)->item()) : 0;
+      if (sending.when.defined() && (next++)->item() == 0) continue;
       sent.emplace_back(sending.variable.get(),
                         sending.variable->add_push(calls, values, indices, learning_rate, step));
     }

@@ -145,7 +145,7 @@ bool only_adds(const ServerUpdate& update, const TensorSpec& shard) {
   }
   if (write == nullptr || function.graph->inputs().empty()) return false;
   const Node& sum = write->inputs()[0].node();
-  return sum.op().name == "Add" && sum.inputs()[1] == function.graph->inputs()[0] &&
+  return sum.op().name == "Add" && sum.inputs()[1].is_same(function.graph->inputs()[0]) &&
          sum.inputs()[0].node().op().name == "ReadVariable" &&
          sum.inputs()[0].node().resource() == write->resource();
 }

@@ -75,7 +75,7 @@ TEST(FunctionTest, KeepsWhatItsBodyHasKept) {
   Value kept;
   const Function f = function([&](Value x) {
     const Value y = x * 2.0;
-    if (!kept) kept = y;
+    if (!kept.defined()) kept = y;
     return y;
   });
   f.trace(floats(3), {.strategy = 1, .num_replicas = 2});

@@ -297,7 +297,7 @@ class Drawing {
     for (const Value& value : {values_.back(), any(), batch_["x"]}) {
       const Value weights = parameter({features(value), outputs});
       const Value product = ops::matmul(flat(value) * scale(features(value)), weights);
-      sum = sum ? sum + product : product;
+      sum = sum.defined() ? sum + product : product;
     }
     return sum;
   }

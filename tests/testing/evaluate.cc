@@ -5,13 +5,14 @@
 #include <map>
 
 #include "core/graph/op.h"
+#include "core/graph/value_map.h"
 #include "core/kernels/kernel.h"
 #include "core/tensor/specs_of.h"
 
 namespace cohort::testing {
 namespace {
 
-using Results = std::map<Value, Tensor>;
+using Results = ValueMap<Tensor>;
 
 // An unwritten element must not look like a right one.
 void poison(Tensor& tensor) { std::memset(tensor.raw(), 0xCD, tensor.bytes()); }

@@ -16,9 +16,9 @@ bool is_activation(const Node& node) {
 
 // The bias that `add` adds to `product`: a vector over the last axis.
 Value bias_of(const Node& add, const Value& product) {
-  const Value other = add.inputs()[0] == product ? add.inputs()[1] : add.inputs()[0];
+  const Value other = add.inputs()[0].is_same(product) ? add.inputs()[1] : add.inputs()[0];
   const Shape& shape = product.shape();
-  const bool fits = other != product && shape.rank() >= 1 && other.shape().rank() == 1 &&
+  const bool fits = !other.is_same(product) && shape.rank() >= 1 && other.shape().rank() == 1 &&
                     other.shape()[0] == shape.dim(-1) && add.outputs()[0] == product.spec() &&
                     other.dtype() == product.dtype();
   return fits ? other : Value();
@@ -48,7 +48,7 @@ std::map<int, Match> find_matches(const GraphFunction& function, std::set<int>& 
     Node* add = users.only_user(node->output());
     if (add == nullptr || add->op().name != "Add") continue;
     Match match{node.get(), bias_of(*add, node->output()), ""};
-    if (!match.bias) continue;
+    if (!match.bias.defined()) continue;
     Node* last = add;
     Node* next = users.only_user(add->output());
     if (next != nullptr && is_activation(*next)) last = next;

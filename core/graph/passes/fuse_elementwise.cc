@@ -5,6 +5,7 @@
 #include "core/graph/passes/clusters.h"
 #include "core/graph/passes/passes.h"
 #include "core/graph/passes/rewriter.h"
+#include "core/graph/value_map.h"
 #include "core/tensor/elementwise_program.h"
 
 namespace cohort {
@@ -45,11 +46,10 @@ bool may_share(const Node& a, const Node& b) {
 std::vector<Value> external_inputs(const std::vector<Node*>& group) {
   const std::set<const Node*> inside(group.begin(), group.end());
   std::vector<Value> inputs;
+  ValueSet known;
   for (const Node* node : group)
     for (const Value& input : node->inputs())
-      if (inside.count(&input.node()) == 0 &&
-          std::find(inputs.begin(), inputs.end(), input) == inputs.end())
-        inputs.push_back(input);
+      if (inside.count(&input.node()) == 0 && known.insert(input).second) inputs.push_back(input);
   return inputs;
 }
 
@@ -117,7 +117,7 @@ void emit_group(Rewriter& rewrite, const std::vector<Node*>& group,
   const std::vector<Value> inputs = external_inputs(group);
   ElementwiseProgram program;
   program.num_inputs = static_cast<int>(inputs.size());
-  std::map<Value, int64_t> registers;
+  ValueMap<int64_t> registers;
   for (const Value& input : inputs)
     registers.emplace(input, static_cast<int64_t>(registers.size()));
   for (Node* node : group) {

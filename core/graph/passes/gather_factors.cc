@@ -4,6 +4,7 @@
 #include "core/graph/op.h"
 #include "core/graph/passes/passes.h"
 #include "core/graph/passes/rewriter.h"
+#include "core/graph/value_map.h"
 
 namespace cohort {
 namespace {
@@ -132,7 +133,7 @@ class Gatherer {
   // Once for each factor, however many products it is of.
   Value gathered(const Node& product, const Value& factor, int64_t replicas) {
     Value& all = gathered_[factor];
-    if (!all) {
+    if (!all.defined()) {
       const Numbers extents(static_cast<size_t>(replicas), factor.shape()[0]);
       all = rewrite_.add(product, "AllGather", {rewrite_(factor)}, {{"extents", extents}}).output();
     }
@@ -144,7 +145,7 @@ class Gatherer {
   const std::map<const Node*, int> starts_;
   Rewriter rewrite_;
   std::set<const Node*> products_;  // that are not computed
-  std::map<Value, Value> gathered_;
+  ValueMap<Value> gathered_;
 };
 
 }  // namespace
@@ -160,7 +161,8 @@ std::set<ReducedValue> find_factored(const GraphFunction& function, const Divisi
       const auto& reduced = start->inputs();
       if (sum != division.sums.end() && is_product_of_rows(value) &&
           users.only_user(value) == start && are_few(value.node(), sum->second) &&
-          std::count(reduced.begin(), reduced.end(), value) == 1)
+          std::count_if(reduced.begin(), reduced.end(),
+                        [&](const Value& other) { return other.is_same(value); }) == 1)
         factored.insert(sum->first);
     }
   }

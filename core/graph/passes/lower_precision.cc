@@ -3,6 +3,7 @@
 #include "core/graph/op.h"
 #include "core/graph/passes/passes.h"
 #include "core/graph/passes/rewriter.h"
+#include "core/graph/value_map.h"
 
 namespace cohort {
 namespace {
@@ -93,7 +94,7 @@ class Lowering {
   const DType dtype_;
   const LoweredFor device_;
   Rewriter rewrite_;
-  std::map<Value, Value> lowered_;  // each value is cast once
+  ValueMap<Value> lowered_;  // each value is cast once
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "core/graph/op.h"
 #include "core/graph/passes/passes.h"
 #include "core/graph/passes/rewriter.h"
+#include "core/graph/value_map.h"
 
 namespace cohort {
 namespace {
@@ -62,7 +63,7 @@ class Pruner {
 
   const GraphFunction& function_;
   const std::vector<bool> live_;
-  std::set<Value> used_;
+  ValueSet used_;
   const std::map<const Node*, Node*> waits_;
   Rewriter rewrite_;
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/graph/graph_function.h"
+#include "core/graph/value_map.h"
 
 namespace cohort {
 
@@ -36,7 +37,7 @@ class Rewriter {
  private:
   const GraphFunction& source_;
   GraphFunction result_;
-  std::map<Value, Value> values_;
+  ValueMap<Value> values_;
 };
 
 // Who uses each value of a function.
@@ -52,8 +53,8 @@ class Users {
   bool is_output(const Value& value) const { return outputs_.count(value) > 0; }
 
  private:
-  std::map<Value, std::vector<Node*>> users_;
-  std::set<Value> outputs_;
+  ValueMap<std::vector<Node*>> users_;
+  ValueSet outputs_;
 };
 
 // For each node (by id), the nodes that must run before it: its producers; what the order of

@@ -3,6 +3,8 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "core/graph/op.h"
 #include "core/graph/passes/passes.h"
@@ -110,12 +112,15 @@ class Simplifier {
   // Nodes are equal when these are. Reads of a variable are equal between the same writes; what
   // uses its memory between the same Barriers: behind another one it may be another replica that
   // writes it.
-  using Key = std::tuple<std::string, std::vector<Value>, Attributes, const Resource*, int, int>;
+  using Places = std::vector<std::pair<int, int>>;  // by node and output
+  using Key = std::tuple<std::string, Places, Attributes, const Resource*, int, int>;
   Key key(const Node& node) {
-    std::vector<Value> inputs = rewrite_(node.inputs());
+    const std::vector<Value> inputs = rewrite_(node.inputs());
     const int barriers = uses_memory(inputs) ? barriers_ : 0;
+    Places places;
+    for (const Value& input : inputs) places.emplace_back(input.node().id(), input.index());
     return {node.op().name,
-            std::move(inputs),
+            std::move(places),
             node.attributes(),
             node.resource(),
             node.resource() != nullptr ? writes_[node.resource()] : 0,
