@@ -47,6 +47,9 @@ struct OpDef {
   // Reads or writes a variable: its nodes name one, which Graph::add checks, and those of no other
   // op do. A plan takes the variable's memory for the output of whatever else names one.
   bool uses_variable = false;
+  // Its kernel may find an error in what it is given, such as an index out of range: before it has
+  // written anything, and an assignment that was traced behind it has had no effect then.
+  bool may_fail = false;
 };
 
 // kNotFound naming the op when it is not registered.

@@ -69,7 +69,8 @@ COHORT_REGISTER_OP({.name = "Require",
                     .infer = infer_require,
                     .gradient = [](const Node&, const Values& dys) -> Values {
                       return {dys[0], Value()};
-                    }});
+                    },
+                    .may_fail = true});
 COHORT_REGISTER_OP({.name = "Reshape",
                     .num_inputs = 1,
                     .attributes = {"shape"},

@@ -71,14 +71,16 @@ COHORT_REGISTER_OP({.name = "Gather",
                     .num_inputs = 2,
                     .attributes = {"axis", "allow_none"},
                     .infer = infer_gather,
-                    .gradient = gather_gradient});
+                    .gradient = gather_gradient,
+                    .may_fail = true});
 COHORT_REGISTER_OP({.name = "ScatterAdd",
                     .num_inputs = 2,
                     .attributes = {"rows"},
                     .infer = infer_scatter_add,
                     .gradient = [](const Node& node, const Values& dys) -> Values {
                       return {Value(), gather_rows_or_zero(dys[0], node.inputs()[0])};
-                    }});
+                    },
+                    .may_fail = true});
 COHORT_REGISTER_OP({.name = "OneHot",
                     .num_inputs = 1,
                     .attributes = {"depth", "dtype"},

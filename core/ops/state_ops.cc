@@ -45,7 +45,8 @@ COHORT_REGISTER_OP({.name = "AssignScatter",
                     .attributes = {"op", "allow_none"},
                     .infer = infer_assign_scatter,
                     .stateful = true,
-                    .uses_variable = true});
+                    .uses_variable = true,
+                    .may_fail = true});
 
 }  // namespace
 

@@ -88,6 +88,7 @@ class LayoutBuilder {
       const Node& node = *schedule_[step].node;
       if (is_barrier(node)) barriers_.insert(static_cast<int>(step));
       if (!meeting_ && is_meeting(node)) meeting_ = static_cast<int>(step);
+      if (node.op().may_fail) checks_.insert(static_cast<int>(step));
       if (node.op().name == "AssignVariable")
         assignments_[root(node.inputs()[0])].push_back(static_cast<int>(step));
     }
@@ -193,6 +194,9 @@ class LayoutBuilder {
     // A replica that fails before the first meeting must not find this one's copy written, nor must
     // a meeting that fails leave parts of its result there.
     if (meeting_ && step <= *meeting_ && *meeting_ < assign_step) return false;
+    // Who finds an error in front of the assignment must leave the old value.
+    const auto check = checks_.upper_bound(step);
+    if (check != checks_.end() && *check < assign_step) return false;
     if (writes_[variable] != 1 || !old_value_is_free(step, output.index(), variable)) return false;
     // Two outputs of one node must not go over the same variable, and a variable is filled once.
     if (!filled_.insert(variable).second) return false;

@@ -28,10 +28,10 @@ struct ScheduledKernel {
 
 // The places of all values of a scheduled function, such that nothing is overwritten while it is
 // needed. Reads give the variable's own memory; results are written straight into a variable where
-// nobody still needs its old value, and over a dead input where the kernel allows it. The results
-// of an AllReduceStart lie side by side in their order, each at a multiple of kBufferAlignment: a
-// bucket, into which the kernels before it write the values to be reduced, unless those are needed
-// unreduced later on.
+// nobody still needs its old value and nothing in between may fail, and over a dead input where the
+// kernel allows it. The results of an AllReduceStart lie side by side in their order, each at a
+// multiple of kBufferAlignment: a bucket, into which the kernels before it write the values to be
+// reduced, unless those are needed unreduced later on.
 struct Layout {
   ValueMap<Location> locations;
   std::vector<const Node*>

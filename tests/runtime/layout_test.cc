@@ -156,6 +156,19 @@ TEST(LayoutTest, NothingIsWrittenToAVariableBeforeReplicasHaveMet) {
   EXPECT_EQ(in_place, std::vector<const Resource*>{late.get()});
 }
 
+TEST(LayoutTest, NothingIsWrittenToAVariableBeforeACheckInFrontOfItsAssignment) {
+  const auto early = variable("early", {3, 5}), late = variable("late", {3, 5});
+  const Placed placed({matrix(3, 5), {DType::kInt32, {2}}}, [&](auto& x) {
+    const Value before = ops::softmax(x[0]), row = ops::gather(x[0], x[1]);
+    ops::assign(early, before);
+    ops::assign(late, ops::softmax(x[0]));
+    return std::vector<Value>{row};
+  });
+  std::vector<const Resource*> in_place;
+  for (const Node* node : placed.layout().elided) in_place.push_back(node->resource());
+  EXPECT_EQ(in_place, std::vector<const Resource*>{late.get()});
+}
+
 // When the first one fails, parts of its result may have come.
 TEST(LayoutTest, WhatReplicasMeetForFirstDoesNotComeIntoAVariable) {
   const auto first = variable("first", {3, 5}), second = variable("second", {3, 5});
