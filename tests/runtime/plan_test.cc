@@ -1,6 +1,7 @@
 #include "core/runtime/plan.h"
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -114,6 +115,26 @@ TEST(PlanTest, WhatAConversionRoundsStaysRounded) {
       EXPECT_EQ(sums.data<double>()[i], expected.data<double>()[i]);
       EXPECT_EQ(differences.data<double>()[i], plain_differences.data<double>()[i]);
     }
+  }
+}
+
+// Inside of one kernel 60000 * 2 would be a number.
+TEST(PlanTest, WhatIsInfiniteInSixteenBitsIsToldFromNumbers) {
+  const auto traced = trace({{DType::kFloat16, {2}}}, [](auto& x) {
+    const Value y = x[0] * 2.0, zero = ops::constant(0, DType::kFloat16);
+    const Value finite = ops::is_finite(y), most = ops::constant(65504, DType::kFloat16);
+    return std::vector<Value>{y, finite, ops::where(finite, y, zero), ops::greater(y, most),
+                              ops::cast(y, DType::kFloat32)};
+  });
+  const std::vector<Tensor> feeds = {Tensor::from<float>({60000, 1}, {2}).cast(DType::kFloat16)};
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const bool optimize : {true, false}) {
+    const auto out = Plan(traced, {.optimize = optimize}).run(feeds, {});
+    EXPECT_EQ(out[0].cast(DType::kFloat32).values<float>()[0], infinity);
+    expect_near(out[1].cast(DType::kFloat32), Tensor::from<float>({0, 1}, {2}), 0);
+    expect_near(out[2].cast(DType::kFloat32), Tensor::from<float>({0, 2}, {2}), 0);
+    expect_near(out[3].cast(DType::kFloat32), Tensor::from<float>({1, 0}, {2}), 0);
+    EXPECT_EQ(out[4].values<float>()[0], infinity);
   }
 }
 

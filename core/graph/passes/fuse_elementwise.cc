@@ -60,12 +60,22 @@ bool rounds(const Node& node) {
   return from != to && from != DType::kBool && (dtype_size(to) == 2 || from == DType::kFloat64);
 }
 
+// Whether it tells what 16 bits have made of a number: that it is infinite, or equal to another.
+bool tells_rounding(const Node& node) {
+  Scalar scalar;
+  if (!scalar_from_name(node.op().name, scalar)) return false;
+  const bool compares = scalar >= Scalar::kEqual && scalar <= Scalar::kGreaterEqual;
+  return compares || scalar == Scalar::kIsFinite ||
+         (scalar == Scalar::kCopy && node.outputs()[0].dtype != node.inputs()[0].dtype());
+}
+
 // Whether a member uses what another has rounded: its register would hold what was rounded away.
 bool uses_rounded(const std::vector<Node*>& group) {
   const std::set<const Node*> inside(group.begin(), group.end());
   return std::any_of(group.begin(), group.end(), [&](const Node* node) {
     return std::any_of(node->inputs().begin(), node->inputs().end(), [&](const Value& input) {
-      return rounds(input.node()) && inside.count(&input.node()) > 0;
+      return inside.count(&input.node()) > 0 &&
+             (rounds(input.node()) || (is_half(input.dtype()) && tells_rounding(*node)));
     });
   });
 }

@@ -71,8 +71,9 @@ GraphFunction fuse_bias_activation(const GraphFunction& function);
 GraphFunction fuse_batch_norm_activation(const GraphFunction& function);
 
 // Chains and trees of floating elementwise nodes of one shape become single FusedElementwise nodes.
-// Values that stay inside keep the precision of the arithmetic, at least float32; what a conversion
-// has rounded is used outside its node only, so that it is.
+// Values that stay inside keep the precision of the arithmetic, at least float32. What a conversion
+// has rounded is used outside its node only, so that it is, and so is a value of 16 bits that is
+// compared, tested for being finite, or converted.
 GraphFunction fuse_elementwise(const GraphFunction& function);
 
 // Fused updates with the same program that only feed assignments (an optimizer's step for every
