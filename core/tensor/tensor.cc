@@ -20,9 +20,12 @@ namespace {
 template <typename To, typename From>
 To convert(From value) {
   constexpr bool from_half = std::is_same_v<From, bfloat16> || std::is_same_v<From, float16>;
+  constexpr bool to_half = std::is_same_v<To, bfloat16> || std::is_same_v<To, float16>;
   constexpr bool to_integer = std::is_integral_v<To> && !std::is_same_v<To, bool>;
   if constexpr (from_half)
     return convert<To>(static_cast<float>(value));
+  else if constexpr (to_half && std::is_same_v<From, double>)
+    return To(narrow_to_odd(value));
   else if constexpr (to_integer && std::is_floating_point_v<From>)
     return saturate<To>(value);
   else

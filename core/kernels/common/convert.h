@@ -39,7 +39,8 @@ COHORT_HOST_DEVICE inline Half narrow(float value) {
 }
 
 // `value` as a To: to bool is "not zero"; from a floating type to an integer truncates, saturates,
-// and makes NaN 0; between integers wraps; 16-bit floating types go through float.
+// and makes NaN 0; between integers wraps; 16-bit floating types go through float, and are rounded
+// once.
 template <typename To, typename From>
 COHORT_HOST_DEVICE inline To convert(From value) {
   constexpr bool from_half = std::is_same_v<From, bfloat16> || std::is_same_v<From, float16>;
@@ -48,6 +49,8 @@ COHORT_HOST_DEVICE inline To convert(From value) {
     return value;
   } else if constexpr (from_half) {
     return convert<To>(widen(value));
+  } else if constexpr (to_half && std::is_same_v<From, double>) {
+    return narrow<To>(narrow_to_odd(value));
   } else if constexpr (to_half) {
     return narrow<To>(static_cast<float>(value));
   } else if constexpr (std::is_same_v<To, bool>) {
