@@ -49,7 +49,10 @@ constexpr double largest_finite(DType dtype) {
 
 // Maps a C++ type to its DType at compile time.
 template <typename T>
-struct DTypeOf;
+struct DTypeOf {
+  static_assert(sizeof(T) == 0,
+                "elements are float, double, bfloat16, float16, int32_t, int64_t, uint8_t or bool");
+};
 template <>
 struct DTypeOf<float> {
   static constexpr DType value = DType::kFloat32;

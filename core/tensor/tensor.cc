@@ -75,6 +75,7 @@ Tensor::Tensor(DType dtype, Shape shape) : spec_{dtype, shape} {
 
 Tensor::Tensor(DType dtype, Shape shape, std::shared_ptr<Buffer> buffer, size_t offset)
     : spec_{dtype, shape}, buffer_(std::move(buffer)) {
+  if (buffer_ == nullptr) invalid("a ", spec_, " was given no buffer to lie in");
   if (offset > buffer_->bytes || spec_.bytes() > buffer_->bytes - offset)
     invalid("a ", spec_, " does not fit at byte ", offset, " of a buffer of ", buffer_->bytes,
             " bytes");
@@ -180,7 +181,15 @@ void Tensor::assign(const Tensor& value) {
   if (data_ != value.data_) copy_from(value.data_, value.bytes());
 }
 
-void Tensor::check_dtype(DType wanted) const {
+Tensor Tensor::from_bools(const std::vector<bool>& values, Shape shape) {
+  const std::vector<uint8_t> bytes(values.begin(), values.end());
+  Tensor t(DType::kBool, shape);
+  t.copy_from(bytes.data(), bytes.size());
+  return t;
+}
+
+void Tensor::check_access(DType wanted) const {
+  require_value(*this, "Tensor::data: the tensor");
   if (wanted != dtype()) invalid("a ", spec_, " tensor was accessed as ", wanted);
 }
 
@@ -194,11 +203,11 @@ namespace {
 
 template <typename T>
 std::string first_values(const Tensor& tensor) {
-  constexpr size_t kShown = 8;
-  const Tensor numbers = tensor.cast(dtype_of<T>);
-  const std::span<const T> values = numbers.values<T>();
-  return str("{", comma_separated(values.first(std::min(kShown, values.size()))),
-             values.size() > kShown ? ", ...}" : "}");
+  constexpr int64_t kShown = 8;
+  const int64_t count = tensor.num_elements();
+  const Tensor shown =
+      tensor.reshape({count}).slice_rows(0, std::min(kShown, count)).cast(dtype_of<T>);
+  return str("{", comma_separated(shown.values<T>()), count > kShown ? ", ...}" : "}");
 }
 
 }  // namespace

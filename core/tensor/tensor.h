@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "core/base/error.h"
@@ -35,11 +36,12 @@ std::ostream& operator<<(std::ostream& out, const TensorSpec& spec);  // "float3
 // Not synchronised: concurrent reads are safe, a write needs the callers to agree.
 class Tensor {
  public:
-  Tensor() = default;  // float32 scalar without storage: defined() is false
+  // A float32 scalar without storage: defined() is false, as it is of what was moved from.
+  Tensor() = default;
   // Uninitialised elements in host memory.
   Tensor(DType dtype, Shape shape);
-  // A view of existing memory starting `offset` bytes into `buffer`; kInvalidArgument when it is
-  // too small.
+  // A view of existing memory starting `offset` bytes into `buffer`; kInvalidArgument when that is
+  // null or too small.
   Tensor(DType dtype, Shape shape, std::shared_ptr<Buffer> buffer, size_t offset = 0);
 
   static Tensor zeros(DType dtype, Shape shape);
@@ -54,7 +56,10 @@ class Tensor {
   // Copies `values`; kInvalidArgument when their number is not the shape's.
   template <typename T>
   static Tensor from(const std::vector<T>& values, Shape shape) {
-    return from(std::span<const T>(values), shape);
+    if constexpr (std::is_same_v<T, bool>)
+      return from_bools(values, shape);
+    else
+      return from(std::span<const T>(values), shape);
   }
   template <typename T>
   static Tensor from(std::span<const T> values, Shape shape) {
@@ -70,17 +75,18 @@ class Tensor {
   int64_t num_elements() const { return spec_.shape.num_elements(); }
   size_t bytes() const { return spec_.bytes(); }
 
-  void* raw() { return data_; }
-  const void* raw() const { return data_; }
-  // Typed access; kInvalidArgument when T is not the dtype.
+  // Null where it is not defined().
+  void* raw() { return defined() ? data_ : nullptr; }
+  const void* raw() const { return defined() ? data_ : nullptr; }
+  // Typed access; kInvalidArgument when T is not the dtype, or the tensor is not defined().
   template <typename T>
   T* data() {
-    check_dtype(dtype_of<T>);
+    check_access(dtype_of<T>);
     return static_cast<T*>(data_);
   }
   template <typename T>
   const T* data() const {
-    check_dtype(dtype_of<T>);
+    check_access(dtype_of<T>);
     return static_cast<const T*>(data_);
   }
   template <typename T>
@@ -111,7 +117,8 @@ class Tensor {
   const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
 
  private:
-  void check_dtype(DType wanted) const;
+  static Tensor from_bools(const std::vector<bool>& values, Shape shape);
+  void check_access(DType wanted) const;
   void copy_from(const void* source, size_t bytes);
 
   TensorSpec spec_;

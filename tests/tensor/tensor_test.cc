@@ -1,7 +1,10 @@
 #include "core/tensor/tensor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -21,6 +24,8 @@ TEST(TensorTest, WithoutAValueIsRefusedWhereElementsAreNeeded) {
       {"item: the tensor", [&] { none.item(); }},
       {"transpose: the tensor", [&] { none.transpose({}); }},
       {"clone: the tensor", [&] { none.clone(); }},
+      {"data: the tensor", [&] { none.data<float>(); }},
+      {"data: the tensor", [&] { none.values<float>(); }},
       {"cast: the tensor", [&] { none.cast(DType::kFloat64); }},
       {"cast: the tensor", [&] { none.cast(none.dtype()); }},
       {"assign: the tensor to write to", [&] { empty.assign(one); }},
@@ -32,6 +37,47 @@ TEST(TensorTest, WithoutAValueIsRefusedWhereElementsAreNeeded) {
   }
   EXPECT_FALSE(empty.defined());
   EXPECT_EQ(one.item(), 1);
+  EXPECT_EQ(none.raw(), nullptr);
+  EXPECT_THROW(Tensor(DType::kFloat32, {1}, nullptr), Error);
+}
+
+TEST(TensorTest, WhatWasMovedFromHandsOutNoMemory) {
+  Tensor from = Tensor::from<float>({1, 2}, {2});
+  const Tensor to = std::move(from);
+  EXPECT_FALSE(from.defined());  // NOLINT: what this is about
+  EXPECT_EQ(from.raw(), nullptr);
+  EXPECT_THROW(from.data<float>(), Error);
+  EXPECT_EQ(to.values<float>()[1], 2);
+}
+
+TEST(TensorTest, IsMadeOfBools) {
+  const std::vector<bool> values = {true, false, true};
+  const Tensor tensor = Tensor::from(values, {3});
+  EXPECT_EQ(to_string(tensor), "bool[3] {1, 0, 1}");
+  EXPECT_EQ(to_string(Tensor::from<bool>({false}, {})), "bool[] {0}");
+  EXPECT_THROW(Tensor::from(values, {2}), Error);
+}
+
+// By way of the nearest float, 1 + 2^-11 + 2^-40 would become a tie.
+TEST(TensorTest, Float64IsRoundedToSixteenBitsOnce) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const auto cast = [](double value, DType dtype) {
+    return Tensor::scalar(value).cast(dtype).item();
+  };
+  for (const double sign : {1.0, -1.0}) {
+    EXPECT_EQ(cast(sign * (1 + 0x1p-11 + 0x1p-40), DType::kFloat16), sign * (1 + 0x1p-10));
+    EXPECT_EQ(cast(sign * (1 + 0x1p-11), DType::kFloat16), sign);
+    EXPECT_EQ(cast(sign * (1 + 3 * 0x1p-11 - 0x1p-40), DType::kFloat16), sign * (1 + 0x1p-10));
+    EXPECT_EQ(cast(sign * (1 + 0x1p-8 + 0x1p-40), DType::kBFloat16), sign * (1 + 0x1p-7));
+    EXPECT_EQ(cast(sign * (1 + 0x1p-8), DType::kBFloat16), sign);
+    EXPECT_EQ(cast(sign * 1e300, DType::kBFloat16), sign * infinity);
+    EXPECT_EQ(cast(sign * 65520, DType::kFloat16), sign * infinity);
+    EXPECT_EQ(cast(sign * (65520 - 0x1p-30), DType::kFloat16), sign * 65504);
+    EXPECT_EQ(cast(sign * 1e-300, DType::kFloat16), 0);
+    EXPECT_EQ(cast(sign * (0x1p-25 + 0x1p-60), DType::kFloat16), sign * 0x1p-24);
+    EXPECT_EQ(cast(sign * infinity, DType::kBFloat16), sign * infinity);
+  }
+  EXPECT_TRUE(std::isnan(cast(std::nan(""), DType::kFloat16)));
 }
 
 TEST(TensorTest, RowsAreAssignedToRowsThatOverlapThem) {
@@ -110,6 +156,15 @@ TEST(TensorTest, IsWrittenWithItsFirstElements) {
   EXPECT_EQ(to_string(Tensor::zeros(DType::kBool, {9})), "bool[9] {0, 0, 0, 0, 0, 0, 0, 0, ...}");
   EXPECT_EQ(to_string(Tensor::zeros(DType::kFloat32, {0})), "float32[0] {}");
   EXPECT_EQ(to_string(Tensor()), "undefined tensor");
+}
+
+// There is no memory for the others.
+TEST(TensorTest, IsWrittenWithoutReadingWhatIsNotShown) {
+  alignas(kBufferAlignment) float first[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  const int64_t count = int64_t{1} << 40;
+  const Tensor tensor(DType::kFloat32, {count},
+                      std::make_shared<Buffer>(Buffer{first, static_cast<size_t>(count) * 4}));
+  EXPECT_EQ(to_string(tensor), "float32[1099511627776] {1, 2, 3, 4, 5, 6, 7, 8, ...}");
 }
 
 }  // namespace
