@@ -47,12 +47,13 @@ Values select_gradient(const Node& node, const Values& dys) {
   return {Value(), sum_to_shape(result[0], in[1].shape()), sum_to_shape(result[1], in[2].shape())};
 }
 
-// b a^(b-1) and a^b log(a), both 0 where their first factor is 0 and the second infinite.
+// b a^(b-1) and a^b log(a), both 0 where their first factor is 0 and the second infinite; the
+// latter as well where a is negative and has no logarithm, as TensorFlow has it.
 Values pow_gradient(const Binary& n) {
   const Value zero = scalar_like(n.a, 0), one = scalar_like(n.a, 1);
   const Value exponent =
       where(logical_or(not_equal(n.b, zero), is_finite(reciprocal(n.a))), n.b - 1.0, one);
-  const Value base = where(equal(n.a, zero), one, n.a);
+  const Value base = where(greater(n.a, zero), n.a, one);
   return {n.dy * n.b * pow(n.a, exponent), n.dy * n.y * log(base)};
 }
 

@@ -124,6 +124,18 @@ TEST(ElementwiseGradient, OfPowIsFiniteAtBaseZero) {
   EXPECT_EQ(to_string(result[1]), to_string(Tensor::from<double>({0, 0, 0}, {3})));
 }
 
+TEST(ElementwiseGradient, OfPowByItsExponentIsZeroAtNegativeBases) {
+  Graph graph;
+  const GraphScope scope(graph);
+  const Value a = constant(Tensor::from<double>({-2, 2}, {2})),
+              b = constant(Tensor::from<double>({2, 3}, {2}));
+  const auto d = gradients(reduce_sum(ops::pow(a, b)), {a, b});
+  const auto values = evaluate({d[0].values, d[1].values});
+  EXPECT_EQ(values[0].values<double>()[0], -4);
+  EXPECT_EQ(values[1].values<double>()[0], 0);
+  EXPECT_NEAR(values[1].values<double>()[1], 8 * std::log(2.0), 1e-12);
+}
+
 TEST(ElementwiseGradient, OfPowIsZeroAtExponentZero) {
   Graph graph;
   const Value a = graph.add_input("a", {DType::kFloat64, {4}}),
