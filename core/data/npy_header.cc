@@ -90,7 +90,8 @@ class Parser {
     while (!accept(')')) {
       dims.push_back(extent());
       if (dims.size() > Shape::kMaxRank)
-        fail(at_, str("the array's rank is above ", Shape::kMaxRank));
+        refuse(at_,
+               str("the array's rank is above ", Shape::kMaxRank, "; reshape it to fewer axes"));
       if (!accept(',') && peek() != ')') fail(at_, "expected , or ) in the header");
     }
     return dims;

@@ -241,6 +241,10 @@ class Reader {
       return Shape(dims);
     } catch (const Error& error) {
       corrupt(kLengthBytes, "tensor \"", name, "\": ", error.message());
+    if (dims.size() > Shape::kMaxRank) {
+      fail(Code::kUnimplemented, file_.path(), ": tensor \"", name, "\" has rank ", dims.size(),
+           ", above the limit of ", Shape::kMaxRank, "; reshape it to fewer axes");
+    }
     }
   }
 

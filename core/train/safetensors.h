@@ -27,7 +27,8 @@ void require_utf8(const Safetensors& content);
 
 // Reads a whole file. Every size in it is checked before memory is allocated by it; what does not
 // fit the format is kDataLoss naming the file and the byte offset, and so is a tensor that does not
-// fit its check, where the file has checks; a dtype that we lack is kUnimplemented.
+// fit its check, where the file has checks: a program that edits one has to drop them. A dtype that
+// we lack, or more axes than Shape has, is kUnimplemented.
 Safetensors read_safetensors(const std::string& path);
 
 }  // namespace cohort
