@@ -39,6 +39,10 @@ constexpr NamedDType kDTypes[] = {
 constexpr std::string_view kMetadataKey = "__metadata__";
 // The key of the metadata's own check, and of those of tensors with their names after a colon.
 constexpr std::string_view kCheckKey = "crc32c";
+// Checks that do not fit are no damage where a program has copied them with the other metadata.
+constexpr std::string_view kIfEdited =
+    "; where another program has edited the file, remove the metadata crc32c and crc32c:* from it, "
+    "which are of what was there before";
 
 std::string check_key(const std::string& tensor) { return str(kCheckKey, ":", tensor); }
 
@@ -237,14 +241,14 @@ class Reader {
   }
 
   Shape read_shape(const std::string& name, const std::vector<int64_t>& dims) const {
-    try {
-      return Shape(dims);
-    } catch (const Error& error) {
-      corrupt(kLengthBytes, "tensor \"", name, "\": ", error.message());
     if (dims.size() > Shape::kMaxRank) {
       fail(Code::kUnimplemented, file_.path(), ": tensor \"", name, "\" has rank ", dims.size(),
            ", above the limit of ", Shape::kMaxRank, "; reshape it to fewer axes");
     }
+    try {
+      return Shape(dims);
+    } catch (const Error& error) {
+      corrupt(kLengthBytes, "tensor \"", name, "\": ", error.message());
     }
   }
 
@@ -279,10 +283,11 @@ class Reader {
               const std::map<std::string, std::string>& checks) const {
     const auto expected = checks.find(check_key(entry.name));
     if (expected == checks.end())
-      corrupt(kLengthBytes, "tensor \"", entry.name, "\" has no check, and others have");
+      corrupt(kLengthBytes, "tensor \"", entry.name, "\" has no check, and others have", kIfEdited);
     if (const std::string found = check_of(tensor); found != expected->second) {
       corrupt(data_offset_ + entry.begin, "tensor \"", entry.name, "\" of ", tensor.bytes(),
-              " bytes is damaged: its CRC-32C is ", found, ", expected ", expected->second);
+              " bytes is damaged: its CRC-32C is ", found, ", expected ", expected->second,
+              kIfEdited);
     }
   }
 
@@ -293,7 +298,7 @@ class Reader {
     const auto expected = checks.find(std::string(kCheckKey));
     if (expected == checks.end() || expected->second != check_of(content.metadata) ||
         checks.size() != content.tensors.size() + 1) {
-      corrupt(kLengthBytes, "the metadata is damaged: it does not fit its CRC-32C");
+      corrupt(kLengthBytes, "the metadata is damaged: it does not fit its CRC-32C", kIfEdited);
     }
   }
 

@@ -231,6 +231,18 @@ TEST(Safetensors, DamageNamesTheFileTheByteAndTheTensor) {
       << error_of(bad);
 }
 
+TEST(Safetensors, ChecksThatAnotherProgramHasCopiedAreSaidToBeWhatToRemove) {
+  const std::string path = temporary("edited.safetensors");
+  write_safetensors(path, {.tensors = {{"a", Tensor::scalar(1.0f)}}});
+  std::string edited = read_file(path);
+  const float two = 2;
+  std::memcpy(edited.data() + edited.size() - sizeof two, &two, sizeof two);
+  EXPECT_NE(error_of(edited).find("where another program has edited the file, remove the metadata "
+                                  "crc32c and crc32c:* from it"),
+            std::string::npos)
+      << error_of(edited);
+}
+
 // As replaced characters, two names could be one.
 TEST(Safetensors, TextThatIsNoUtf8IsRefusedAndTheFileStays) {
   const std::string path = temporary("no_utf8.safetensors");
