@@ -61,7 +61,7 @@ class Node {
   Resource* resource() const { return resource_.get(); }  // null but for state ops
   const std::shared_ptr<Resource>& shared_resource() const { return resource_; }
   // What has to hold for the branch that it was traced in (BranchScope); none outside branches and
-  // for nodes without inputs. For gradients: passes and serialisation drop it.
+  // for nodes without inputs. For gradients: passes drop it.
   Value branch() const { return branch_; }
   Graph& graph() const { return *graph_; }
   Value output(int index = 0) { return Value(this, index); }

@@ -3,10 +3,12 @@
 #include <climits>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "core/base/crc32c.h"
 #include "core/base/random.h"
+#include "core/graph/branch.h"
 #include "core/graph/op.h"
 #include "core/tensor/bool_bytes.h"
 #include "proto/graph.pb.h"
@@ -56,6 +58,7 @@ void write(const Node& node, proto::Node& out) {
   }
   for (const TensorSpec& spec : node.outputs()) write(spec, *out.add_outputs());
   if (node.resource() != nullptr) out.set_resource(node.resource()->name());
+  if (node.branch().defined()) write(node.branch(), *out.mutable_branch());
 }
 
 void write_resources(const Graph& graph, proto::Graph& out) {
@@ -192,6 +195,8 @@ class Importer {
     std::vector<Value> inputs;
     for (const auto& input : in.inputs()) inputs.push_back(value(input));
     Attributes attributes = read_attributes(in);
+    std::optional<BranchScope> branch;
+    if (in.has_branch()) branch.emplace(value(in.branch()));
     Node& node = in.op() == "Input"
                      ? add_input(in, inputs, attributes)
                      : function_.graph->add_named(in.name(), in.op(), std::move(inputs),

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <sstream>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -12,6 +13,7 @@
 #include "core/graph/op.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/collective_ops.h"
+#include "core/ops/control_flow.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/nn_ops.h"
 #include "core/ops/random_ops.h"
@@ -144,6 +146,19 @@ TEST(Serialization, ABoolIsZeroOrOneWhateverByteItCameAs) {
   EXPECT_EQ(std::memcmp(value.raw(), "\1\0\1", 3), 0);
 }
 
+// The side that is not taken divides by zero.
+TEST(Serialization, AConditionalHasTheSameGradientsBehindIt) {
+  GraphFunction f;
+  const GraphScope scope(*f.graph);
+  const Value x = f.graph->add_input("x", {DType::kFloat64, {}});
+  f.outputs = {cond(
+      greater(x, constant(0, DType::kFloat64)), [&] { return 1.0 / x; }, [&] { return x * 3.0; })};
+  const GraphFunction g = import_function(serialize_function(f), Variables().resolver());
+  const Gradient slope = gradients(g.outputs[0], {g.graph->inputs()[0]})[0];
+  for (const auto& [at, expected] : {std::pair(0.0, 3.0), std::pair(2.0, -0.25)})
+    EXPECT_EQ(testing::evaluate({slope.values}, {Tensor::scalar(at)})[0].item(), expected);
+}
+
 TEST(Serialization, IsTheSameBytesEveryTime) {
   const Variables variables;
   EXPECT_EQ(serialize_function(every_op(variables)), serialize_function(every_op(variables)));
@@ -225,6 +240,13 @@ TEST_F(HostileGraph, WithAForwardReference) {
   expect_refused(Code::kInvalidArgument, "is used but not among the");
   node("Add").mutable_inputs(0)->set_node(-1);
   expect_refused(Code::kInvalidArgument, "node -1 is used");
+}
+
+TEST_F(HostileGraph, WithABranchOfNoCondition) {
+  node("Add").mutable_branch()->set_node(graph_.nodes_size() - 1);
+  expect_refused(Code::kInvalidArgument, "is used but not among the");
+  node("Add").mutable_branch()->set_node(0);
+  expect_refused(Code::kInvalidArgument, "a condition must be bool[], got float32[5,4]");
 }
 
 TEST_F(HostileGraph, WithAnOutputThatANodeDoesNotHave) {
