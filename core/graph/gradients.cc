@@ -224,6 +224,43 @@ class Backward {
   ValueMap<Gradient> complete_;  // of each x that received something
 };
 
+// By id: the nodes from which `loss` is computed.
+std::vector<bool> ancestors_of(const Value& loss) {
+  std::vector<bool> found(static_cast<size_t>(loss.node().id()) + 1, false);
+  found.back() = true;
+  for (size_t id = found.size(); id-- > 0;) {
+    if (!found[id]) continue;
+    for (const Value& input : loss.graph().nodes()[id]->inputs()) found[input.node().id()] = true;
+  }
+  return found;
+}
+
+// Whether one of the nodes between writes the variable that both read.
+bool is_written_between(const Node& read, const Node& other) {
+  const auto& nodes = read.graph().nodes();
+  const auto [first, last] = std::minmax({read.id(), other.id()});
+  return std::any_of(nodes.begin() + first, nodes.begin() + last, [&](const auto& node) {
+    return node->resource() == read.resource() && node->op().name != "ReadVariable";
+  });
+}
+
+// For a read `x` without a gradient: that none of the reads of the same value that the loss does
+// use was meant.
+void check_read(const Value& loss, const std::vector<Value>& xs, const Value& x) {
+  const auto used = ancestors_of(loss);
+  const auto is_meant = [&](const Node& other) {
+    return other.resource() == x.node().resource() && other.op().name == "ReadVariable" &&
+           used[other.id()] && !is_written_between(x.node(), other) &&
+           std::none_of(xs.begin(), xs.end(),
+                        [&](const Value& asked) { return &asked.node() == &other; });
+  };
+  for (size_t id = 0; id < used.size(); ++id)
+    if (is_meant(*loss.graph().nodes()[id]))
+      invalid("the loss was computed from another read of variable \"", x.node().resource()->name(),
+              "\" than the one given: ask for the gradient of that, or of the variable by "
+              "optim::gradients");
+}
+
 }  // namespace
 
 Value Gradient::dense() const {
@@ -250,7 +287,10 @@ std::vector<Gradient> gradients(const std::vector<Value>& ys, const std::vector<
   const GraphScope graph_scope(ys[0].graph());
   const Backward backward(ys, xs, grad_ys);
   std::vector<Gradient> out;
-  for (const Value& x : xs) out.push_back(backward.of(x));
+  for (const Value& x : xs) {
+    out.push_back(backward.of(x));
+    if (!out.back() && x.node().op().name == "ReadVariable") check_read(loss, xs, x);
+  }
   return out;
 }
 

@@ -22,10 +22,12 @@ struct Gradient {
 
 // Adds the nodes that compute d loss / d x for every x, in the graph of `loss`. Reverse mode: each
 // node on a path from an x to the loss is visited once, last first. `loss` must be a floating
-// scalar and in the function of every x (kInvalidArgument); an op on the way that has no gradient
-// is kUnimplemented, as are the gradients of some ops (core/ops/nn_ops.h says which). An x given
-// twice gets the same gradient twice. A dense gradient's node stands where the sweep completes it:
-// in the order of their nodes gradients become ready, which is the same for all shapes.
+// scalar and in the function of every x (kInvalidArgument), and an x that is a read of a variable
+// the read that the loss uses, where it uses one of the same value (likewise); an op on the way
+// that has no gradient is kUnimplemented, as are the gradients of some ops (core/ops/nn_ops.h says
+// which). An x given twice gets the same gradient twice. A dense gradient's node stands where the
+// sweep completes it: in the order of their nodes gradients become ready, which is the same for all
+// shapes.
 std::vector<Gradient> gradients(const Value& loss, const std::vector<Value>& xs);
 
 // The same for any number of values of any shape, whose gradients are given: the product of the

@@ -7,6 +7,7 @@
 #include "core/ops/math_ops.h"
 #include "core/ops/nn_ops.h"
 #include "core/ops/state_ops.h"
+#include "tests/testing/error_of.h"
 #include "tests/testing/evaluate.h"
 
 namespace cohort {
@@ -25,6 +26,21 @@ class Gradients : public ::testing::Test {
   Graph graph_;
   GraphScope scope_{graph_};
 };
+
+TEST_F(Gradients, OfAnotherReadThanThatOfTheLossIsAnError) {
+  const auto v = std::make_shared<TestVariable>("v", Tensor::scalar(2.0));
+  const auto read = [&] { return graph_.add("ReadVariable", {}, {}, v).output(); };
+  const Value used = read(), loss = used * used, other = read();
+  const Error error = testing::error_of([&] { gradients(loss, {other}); });
+  EXPECT_EQ(error.code(), Code::kInvalidArgument);
+  EXPECT_NE(error.message().find("another read of variable \"v\""), std::string::npos)
+      << error.message();
+  const auto both = gradients(loss, {used, other});
+  EXPECT_TRUE(both[0]);
+  EXPECT_FALSE(both[1]);
+  graph_.add("AssignVariable", {loss}, {}, v);
+  EXPECT_FALSE(gradients(loss, {read()})[0]) << "what it is from now on is another value";
+}
 
 TEST_F(Gradients, OfWhatTheLossDoesNotDependOnIsNone) {
   const Value x = input({2}), unused = input({2});
