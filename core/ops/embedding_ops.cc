@@ -1,6 +1,7 @@
 #include "core/ops/embedding_ops.h"
 
 #include <limits>
+#include <string_view>
 
 #include "core/base/error.h"
 #include "core/ops/array_ops.h"
@@ -11,12 +12,21 @@
 namespace cohort::ops {
 namespace {
 
-void check_lookup(const Value& params, const Value& ids, const Value& weights) {
-  require_floating(params.spec(), "params");
-  require_min_rank(params.spec(), 1, "params");
-  require_integer(ids.spec(), "ids");
-  require_min_rank(ids.spec(), 1, "ids");
-  if (weights) require_spec(weights.spec(), {params.dtype(), ids.shape()}, "weights");
+void check_lookup(std::string_view name, const Value& params, const Value& ids,
+                  const Value& weights) {
+  prepare(name, [&] {
+    require_floating(params.spec(), "params");
+    require_min_rank(params.spec(), 1, "params");
+    require_integer(ids.spec(), "ids");
+    require_min_rank(ids.spec(), 1, "ids");
+    if (weights.defined()) require_spec(weights.spec(), {params.dtype(), ids.shape()}, "weights");
+  });
+}
+
+void check_default(int64_t id, const Value& params, const Value& ids) {
+  if (id < 0 || id >= params.shape()[0])
+    invalid("the default id ", id, " is not a row of params, ", params.spec());
+  if (ids.shape().dim(-1) == 0) invalid("ids ", ids.spec(), " have no room for a default id");
 }
 
 Value is_listed(const Value& ids) { return greater_equal(ids, scalar_like(ids, 0)); }
@@ -55,25 +65,24 @@ Value combine(const Value& params, const Value& ids, const Value& weights, Combi
 
 Value embedding_lookup_sparse(const Value& params, const Value& ids, const Value& weights,
                               Combiner combiner) {
-  check_lookup(params, ids, weights);
+  check_lookup("embedding_lookup_sparse", params, ids, weights);
   return combine(params, cast(ids, DType::kInt64), weights, combiner);
 }
 
 Value safe_embedding_lookup_sparse(const Value& params, const Value& ids, const Value& weights,
                                    const SafeLookupOptions& options) {
-  check_lookup(params, ids, weights);
+  constexpr std::string_view kName = "safe_embedding_lookup_sparse";
+  check_lookup(kName, params, ids, weights);
   Value kept = cast(ids, DType::kInt64), counted = weights;
   Value valid = is_listed(kept);
   if (weights.defined() && options.combiner != Combiner::kSum)
     valid = logical_and(valid, greater(weights, scalar_like(weights, 0)));
   kept = where(valid, kept, scalar_like(kept, -1));
   if (options.default_id) {
-    const int64_t id = *options.default_id, columns = ids.shape().dim(-1);
-    if (id < 0 || id >= params.shape()[0])
-      invalid("the default id ", id, " is not a row of params, ", params.spec());
-    if (columns == 0) invalid("ids ", ids.spec(), " have no room for a default id");
+    const int64_t id = *options.default_id;
+    prepare(kName, [&] { check_default(id, params, ids); });
     const Value empty = less(reduce_max(kept, {-1}, true), scalar_like(kept, 0));
-    Tensor alone = Tensor::full(DType::kInt64, {columns}, -1);
+    Tensor alone = Tensor::full(DType::kInt64, {ids.shape().dim(-1)}, -1);
     alone.data<int64_t>()[0] = id;
     kept = where(empty, constant(alone), kept);
     if (weights.defined()) counted = where(empty, cast(is_listed(kept), weights.dtype()), weights);

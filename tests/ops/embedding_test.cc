@@ -165,7 +165,10 @@ TEST(SparseLookup, RefusesWhatDoesNotFit) {
   const auto expect = [&](const std::string& found, const std::string& part) {
     EXPECT_NE(found.find(part), std::string::npos) << found;
   };
-  expect(message(safe(), {table(), table()}), "ids must be integers, not float64");
+  expect(message(safe(), {table(), table()}),
+         "safe_embedding_lookup_sparse: ids must be integers, not float64");
+  expect(message(plain(Combiner::kSum), {table(), table()}),
+         "embedding_lookup_sparse: ids must be integers, not float64");
   expect(message(safe(), {table(), kIds, numbers({1, 1, 1}, {3})}),
          "weights must be float64[3,3], is float64[3]");
   expect(message(safe(), {table(), kIds, Tensor::zeros(DType::kFloat32, {3, 3})}),
