@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "core/base/comma_separated.h"
+#include "core/base/notice.h"
 #include "core/base/random.h"
 #include "core/collective/reduce_op.h"
 #include "core/graph/passes/passes.h"
@@ -103,6 +104,9 @@ struct Attempt {
   Trace trace;
   std::exception_ptr error;
 };
+
+// From so many graphs on a function is likely to be called with ever new shapes.
+constexpr int kManyTraces = 32;
 
 std::string to_string(const Signature& signature) { return "(" + comma_separated(signature) + ")"; }
 
@@ -216,7 +220,11 @@ struct Function::State {
   }
 
   const Trace& keep(Trace trace) {
-    ++trace_count;
+    if (++trace_count == kManyTraces)
+      print_notice(str("warning: function \"", name, "\" has been traced ", kManyTraces,
+                       " times, last for inputs ", to_string(trace.signature),
+                       "; each combination of dtypes and shapes takes time and memory: pad inputs "
+                       "to a few shapes\n"));
     return *traces.emplace_back(std::make_unique<Trace>(std::move(trace)));
   }
 

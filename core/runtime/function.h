@@ -44,7 +44,8 @@ class Function {
   // alike, which would have them wait for each other for ever, or not write the same variables,
   // whose copies would differ.
   const GraphFunction& trace(const Signature& signature, const ReplicaGroup& group = {}) const;
-  // How many graphs there are: one for each signature and strategy.
+  // How many graphs there are: one for each signature and strategy. A notice (core/base/notice.h)
+  // tells once of a function that has many, as where each batch has another shape.
   int trace_count() const;
   const std::string& name() const;
 
