@@ -361,7 +361,7 @@ const std::string& Function::name() const { return state_->name; }
 namespace internal {
 
 void check_body(const std::string& name, bool given) {
-  if (!given) invalid("function \"", name, "\": its body is an empty std::function");
+  if (!given) invalid("function \"", name, "\": its body is empty");
 }
 
 void check_arity(const std::string& name, size_t wanted, size_t given) {

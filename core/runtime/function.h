@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <map>
@@ -8,6 +9,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/graph/graph_function.h"
@@ -54,8 +56,9 @@ class Function {
   std::shared_ptr<State> state_;
 };
 
-// Wraps a lambda over single values: function([](Value x, Value y) { return x * y; }). It may
-// return one Value or a vector of them. Another number of inputs is kInvalidArgument.
+// Wraps a lambda over single values: function([](Value x, Value y) { return x * y; }); or another
+// object with one call operator, which is no template, or a pointer to a function. It may return
+// one Value or a vector of them. Another number of inputs is kInvalidArgument.
 template <typename F>
 Function function(F f, std::string name = "function");
 
@@ -63,17 +66,34 @@ Function function(F f, std::string name = "function");
 
 namespace internal {
 
-template <typename F, typename... Args>
-struct Arity;
-template <typename F, typename R, typename... Args>
-struct Arity<R (F::*)(Args...) const> {
-  static constexpr size_t value = sizeof...(Args);
+// The number of parameters of a function, or of an object's only call operator; -1 where there is
+// no telling.
+template <typename F>
+struct Arity {
+  static constexpr int value = -1;
 };
+template <typename F>
+requires requires { &F::operator(); }
+struct Arity<F> : Arity<decltype(&F::operator())> {};
+template <typename R, typename... Args>
+struct Arity<R (*)(Args...)> {
+  static constexpr int value = static_cast<int>(sizeof...(Args));
+};
+template <typename R, typename... Args>
+struct Arity<R (*)(Args...) noexcept> : Arity<R (*)(Args...)> {};
+template <typename F, typename R, typename... Args>
+struct Arity<R (F::*)(Args...)> : Arity<R (*)(Args...)> {};
+template <typename F, typename R, typename... Args>
+struct Arity<R (F::*)(Args...) const> : Arity<R (*)(Args...)> {};
+template <typename F, typename R, typename... Args>
+struct Arity<R (F::*)(Args...) noexcept> : Arity<R (*)(Args...)> {};
+template <typename F, typename R, typename... Args>
+struct Arity<R (F::*)(Args...) const noexcept> : Arity<R (*)(Args...)> {};
 
 void check_arity(const std::string& name, size_t wanted, size_t given);
 void check_body(const std::string& name, bool given);
 
-// kInvalidArgument for an empty std::function.
+// kInvalidArgument for an empty std::function, or a null pointer.
 template <typename F>
 F checked_body(F body, const std::string& name) {
   if constexpr (std::is_constructible_v<F, std::nullptr_t>) check_body(name, body != nullptr);
@@ -81,7 +101,7 @@ F checked_body(F body, const std::string& name) {
 }
 
 template <typename F, size_t... I>
-std::vector<Value> call(const F& f, const std::vector<Value>& inputs, std::index_sequence<I...>) {
+std::vector<Value> call(F& f, const std::vector<Value>& inputs, std::index_sequence<I...>) {
   if constexpr (std::is_same_v<decltype(f(inputs[I]...)), Value>) {
     return {f(inputs[I]...)};
   } else {
@@ -96,9 +116,14 @@ Function function(F f, std::string name) {
   if constexpr (std::is_invocable_v<F, const std::vector<Value>&>) {
     return Function(Function::Body(std::move(f)), std::move(name));
   } else {
-    constexpr size_t n = internal::Arity<decltype(&F::operator())>::value;
+    constexpr int arity = internal::Arity<F>::value;
+    static_assert(
+        arity >= 0,
+        "function() takes a lambda, or a pointer to a function, whose parameters are Values "
+        "or one std::vector<Value>, none of them auto");
+    constexpr auto n = static_cast<size_t>(std::max(arity, 0));
     auto body = [f = internal::checked_body(std::move(f), name),
-                 name](const std::vector<Value>& inputs) {
+                 name](const std::vector<Value>& inputs) mutable {
       internal::check_arity(name, n, inputs.size());
       return internal::call(f, inputs, std::make_index_sequence<n>());
     };

@@ -282,14 +282,49 @@ TEST(FunctionTest, ATensorWithoutAValueIsRefusedBeforeItIsTraced) {
   EXPECT_EQ(f.trace_count(), 0);
 }
 
+Value doubled(const Value& x) { return x * 2.0; }
+Values split_sign(Value x) noexcept { return {ops::relu(x), ops::relu(-x)}; }
+
+TEST(FunctionTest, IsMadeOfAnythingWithOneListOfParameters) {
+  const auto first = [](const Function& f, const std::vector<Tensor>& inputs) {
+    return f(inputs)[0].values<float>()[0];
+  };
+  const Tensor one = vector_of(1, 1), three = vector_of(1, 3);
+  EXPECT_EQ(first(function(doubled), {three}), 6);
+  EXPECT_EQ(first(function(ops::square), {three}), 9);
+  EXPECT_EQ(function(split_sign)({three}).size(), 2u);
+  int traced = 0;
+  const Function counting =
+      function([traced](Value x, Value y) mutable { return ++traced, x - y; });
+  EXPECT_EQ(first(counting, {three, one}), 2);
+  EXPECT_EQ(first(function([](Value x) noexcept { return x * 5.0; }), {three}), 15);
+  EXPECT_THROW(function(doubled)({one, one}), Error);
+}
+
+TEST(FunctionTest, TellsOnceThatItIsTracedAgainAndAgain) {
+  const Function f = function([](Value x) { return x * 2.0; }, "growing");
+  ::testing::internal::CaptureStderr();
+  for (int64_t size = 1; size < 32; ++size) f({vector_of(size, 1)});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ::testing::internal::CaptureStderr();
+  for (int64_t size = 32; size < 70; ++size) f({vector_of(size, 1)});
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(
+      said,
+      "warning: function \"growing\" has been traced 32 times, last for inputs (float32[32]); "
+      "each combination of dtypes and shapes takes time and memory: pad inputs to a few "
+      "shapes\n");
+}
+
 TEST(FunctionTest, AnEmptyBodyIsRefusedWhereItIsGiven) {
   const auto refuses = [](const std::function<void()>& make) {
     const Error error = error_of(make);
     return error.code() == Code::kInvalidArgument &&
-           contains(error, "function \"half\": its body is an empty std::function");
+           contains(error, "function \"half\": its body is empty");
   };
   EXPECT_TRUE(refuses([] { function(std::function<Value(Value)>(), "half"); }));
   EXPECT_TRUE(refuses([] { Function(Function::Body(), "half"); }));
+  EXPECT_TRUE(refuses([] { function(static_cast<Value (*)(Value)>(nullptr), "half"); }));
 }
 
 TEST(FunctionTest, ResultsMustBeValuesOfTheTrace) {
