@@ -22,7 +22,7 @@ enum class Aggregation { kNone, kSum, kMean, kOnlyFirstReplica };
 
 // What it takes to make a variable.
 struct VariableOptions {
-  std::string name = "variable";  // the current NameScope is put in front
+  std::string name = "variable";  // as it is: create_variable puts the current NameScope in front
   TensorSpec spec;
   // Makes the initial value, on the host. Called once; every copy gets the same value. None, or a
   // value of another spec, is kInvalidArgument.
