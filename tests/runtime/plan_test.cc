@@ -244,6 +244,24 @@ TEST(PlanTest, ReadsSeeTheWritesTracedBeforeThemOnly) {
   }
 }
 
+TEST(PlanTest, AnErrorLeavesWhatIsAssignedBehindItAsItWas) {
+  const auto v = variable("v", Tensor::from<float>({8, 8}, {2}));
+  const auto f = function([&](Value x, Value i, Value good) {
+    const Value half = v->read() * 0.5;
+    const Value row = ops::require(ops::gather(x, i), good, "not good");
+    v->assign(half);
+    return row;
+  });
+  const Tensor x = Tensor::from<float>({1, 2}, {2}), there = Tensor::from<int32_t>({1}, {1}),
+               beyond = Tensor::from<int32_t>({7}, {1});
+  const Tensor yes = Tensor::scalar(true), no = Tensor::scalar(false);
+  EXPECT_THROW(f({x, beyond, yes}), Error);
+  EXPECT_THROW(f({x, there, no}), Error);
+  expect_near(v->value(), Tensor::from<float>({8, 8}, {2}), 0);
+  f({x, there, yes});
+  expect_near(v->value(), Tensor::from<float>({4, 4}, {2}), 0);
+}
+
 TEST(PlanTest, SwappingTwoVariablesKeepsBothValues) {
   const auto a = variable("a", Tensor::from<float>({1, 2}, {2})),
              b = variable("b", Tensor::from<float>({3, 4}, {2}));
@@ -265,24 +283,6 @@ TEST(PlanTest, UpdatesOfAllVariablesRunAsOneKernel) {
     weights.push_back(variable("w", ramp({n})));
     momenta.push_back(variable("m", ramp({n}, 0.5)));
   }
-TEST(PlanTest, AnErrorLeavesWhatIsAssignedBehindItAsItWas) {
-  const auto v = variable("v", Tensor::from<float>({8, 8}, {2}));
-  const auto f = function([&](Value x, Value i, Value good) {
-    const Value half = v->read() * 0.5;
-    const Value row = ops::require(ops::gather(x, i), good, "not good");
-    v->assign(half);
-    return row;
-  });
-  const Tensor x = Tensor::from<float>({1, 2}, {2}), there = Tensor::from<int32_t>({1}, {1}),
-               beyond = Tensor::from<int32_t>({7}, {1});
-  const Tensor yes = Tensor::scalar(true), no = Tensor::scalar(false);
-  EXPECT_THROW(f({x, beyond, yes}), Error);
-  EXPECT_THROW(f({x, there, no}), Error);
-  expect_near(v->value(), Tensor::from<float>({8, 8}, {2}), 0);
-  f({x, there, yes});
-  expect_near(v->value(), Tensor::from<float>({4, 4}, {2}), 0);
-}
-
   const auto body = [&](auto& x) {
     for (size_t i = 0; i < weights.size(); ++i) {
       const Value m = momenta[i]->read() * 0.9 + x[i];
