@@ -128,7 +128,7 @@ Value Loss::reduced(const Value& parts, const Value& weight) const {
     return reduction_ == Reduction::kSum ? ops::reduce_sum(flat, {axis})
                                          : ops::reduce_mean(flat, {axis});
   };
-  if (!weight) return reduced_from(1, parts);
+  if (!weight.defined()) return reduced_from(1, parts);
   return reduced_from(1, weighted(reduced_from(std::max(1, weight.shape().rank()), parts), weight));
 }
 
@@ -143,7 +143,7 @@ Value Loss::per_example(const Value& y_true, const Value& y_pred,
 }
 
 Value Loss::divisor(const Value& y_true, const Value& y_pred, const Value& sample_weight) const {
-  const bool by_weight = reduction_ == Reduction::kMeanWithSampleWeight && sample_weight;
+  const bool by_weight = reduction_ == Reduction::kMeanWithSampleWeight && sample_weight.defined();
   if (reduction_ == Reduction::kSum || !(counted_ || by_weight)) return {};
   return named(y_true, y_pred, [&] {
     const Value counted =

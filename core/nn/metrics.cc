@@ -248,7 +248,7 @@ Value confusion(const Value& labels, const Value& predicted, const Value& counte
   const Value index = ops::where(counted, place, ops::constant(-1, place.dtype()));
   const Value one = ops::constant(Tensor::full(DType::kFloat32, index.shape(), 1));
   return ops::scatter_add(ops::flatten_from(index, 0),
-                          ops::flatten_from(weights ? weighted(one, weights) : one, 0),
+                          ops::flatten_from(weights.defined() ? weighted(one, weights) : one, 0),
                           classes * classes);
 }
 
@@ -326,7 +326,7 @@ Metric SparseCategoricalAccuracy(std::string name, std::optional<int64_t> ignore
       [=](const Value& y_true, const Value& y_pred, const Value& weights) {
         const Value labels = ops::cast(match_labels(y_true, y_pred), DType::kInt64);
         const Value counted = ops::cast(is_counted(labels, ignore_class), DType::kFloat32);
-        const Value weight = weights ? weighted(counted, weights) : counted;
+        const Value weight = weights.defined() ? weighted(counted, weights) : counted;
         return std::vector<Value>{
             ops::reduce_sum(ops::cast(right(y_true, y_pred), DType::kFloat32) * weight),
             ops::reduce_sum(weight)};

@@ -102,7 +102,7 @@ Value scaled_dot_product_attention(const Value& q, const Value& k, const Value& 
   const double size = static_cast<double>(std::max<int64_t>(q.shape()[3], 1));
   const double scale = options.scale == 0 ? 1 / std::sqrt(size) : options.scale;
   const Attributes attributes{{"causal", options.causal}, {"scale", scale}};
-  if (!options.mask) return apply("Attention", {q, k, v}, attributes);
+  if (!options.mask.defined()) return apply("Attention", {q, k, v}, attributes);
   return prepare("scaled_dot_product_attention", [&] {
     const Specs inputs = {q.spec(), k.spec(), v.spec()};
     attention_specs({"Attention", inputs, attributes}, 0);

@@ -127,7 +127,7 @@ std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool trainin
   if (global_rows == 0 && !strategy_.input_context().independent) invalid("the batch has no rows");
   const Value predicted = network_(features, {.training = training});
   Value loss = ops::reduce_sum(options_.loss.per_example(label, predicted, weights));
-  if (const Value divisor = options_.loss.divisor(label, predicted, weights))
+  if (const Value divisor = options_.loss.divisor(label, predicted, weights); divisor.defined())
     loss = loss / as(loss.dtype(), sum_or_infinity(divisor));
   else if (options_.loss.reduction() != losses::Reduction::kSum)
     loss = loss / static_cast<double>(std::max<int64_t>(global_rows, 1));
