@@ -231,6 +231,10 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
   // On the server of `neighbour`, where there is one.
   std::shared_ptr<Variable> create_variable(const VariableOptions& variable,
                                             const std::shared_ptr<Variable>& neighbour) {
+    if (variable.constraint)
+      fail(Code::kUnimplemented, "variable \"", variable.name,
+           "\" has a constraint, which ParameterServerStrategy cannot keep it to: its updates are "
+           "made on servers, shard by shard");
     ServerVariable::Options made{
         .variable = variable, .key = new_key(variable.name), .num_replicas = replicas.count()};
     if (!is_written_together(variable.synchronization)) {

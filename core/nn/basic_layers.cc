@@ -22,15 +22,17 @@ class DenseLayer final : public LayerBase {
   void build(const std::vector<TensorSpec>& inputs) override {
     const int64_t features = features_of(only_input(inputs), 2);
     const DType dtype = weight_dtype(inputs[0]);
-    kernel_ = &add_weight(
-        "kernel", {features, units_},
-        {.initializer = options_.kernel_initializer, .regularizer = options_.kernel_regularizer},
-        dtype);
+    kernel_ = &add_weight("kernel", {features, units_},
+                          {.initializer = options_.kernel_initializer,
+                           .regularizer = options_.kernel_regularizer,
+                           .constraint = options_.kernel_constraint},
+                          dtype);
     if (options_.use_bias)
-      bias_ = &add_weight(
-          "bias", {units_},
-          {.initializer = options_.bias_initializer, .regularizer = options_.bias_regularizer},
-          dtype);
+      bias_ = &add_weight("bias", {units_},
+                          {.initializer = options_.bias_initializer,
+                           .regularizer = options_.bias_regularizer,
+                           .constraint = options_.bias_constraint},
+                          dtype);
   }
 
   Value call(const std::vector<Value>& inputs, const CallContext&) override {

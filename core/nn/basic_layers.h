@@ -18,6 +18,8 @@ struct DenseOptions {
   initializers::Initializer bias_initializer = initializers::zeros();
   regularizers::Regularizer kernel_regularizer = {};
   regularizers::Regularizer bias_regularizer = {};
+  constraints::Constraint kernel_constraint = {};
+  constraints::Constraint bias_constraint = {};
   std::string name = {};
 };
 // activation(x kernel + bias) over the last axis: [.., n] -> [.., units]. Weights: kernel [n,

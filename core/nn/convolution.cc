@@ -40,9 +40,10 @@ Common common_of(const Options& options, Size2D size, int64_t groups,
 }
 
 Common common_of(const Conv2DOptions& options, Size2D size) {
-  return common_of(
-      options, size, options.groups,
-      {.initializer = options.kernel_initializer, .regularizer = options.kernel_regularizer});
+  return common_of(options, size, options.groups,
+                   {.initializer = options.kernel_initializer,
+                    .regularizer = options.kernel_regularizer,
+                    .constraint = options.kernel_constraint});
 }
 
 class ConvolutionLayer : public LayerBase {

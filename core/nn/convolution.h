@@ -31,6 +31,7 @@ struct Conv2DOptions {
   initializers::Initializer bias_initializer = initializers::zeros();
   regularizers::Regularizer kernel_regularizer = {};
   regularizers::Regularizer bias_regularizer = {};
+  constraints::Constraint kernel_constraint = {};
   std::string name = {};
 };
 // Weights: kernel [height, width, input channels / groups, filters], bias [filters].

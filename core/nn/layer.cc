@@ -164,7 +164,8 @@ void Weight::create() {
                                .initial_value = initial_value,
                                .trainable = options_.trainable,
                                .synchronization = options_.synchronization,
-                               .aggregation = options_.aggregation});
+                               .aggregation = options_.aggregation,
+                               .constraint = options_.constraint});
 }
 
 std::vector<Layer> LayerBase::sublayers() const { return {}; }

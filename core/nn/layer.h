@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/nn/constraints.h"
 #include "core/nn/initializers.h"
 #include "core/nn/regularizers.h"
 #include "core/runtime/variable.h"
@@ -34,6 +35,7 @@ struct WeightOptions {
   Synchronization synchronization = Synchronization::kAuto;
   Aggregation aggregation = Aggregation::kNone;
   regularizers::Regularizer regularizer = {};
+  constraints::Constraint constraint = {};  // what optimizers keep it to
 };
 
 // A variable of a layer. It is declared when the layer is built and created, under the strategy

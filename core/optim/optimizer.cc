@@ -436,7 +436,7 @@ struct Optimizer::State {
 
   // The reduced gradient in the form in which it is applied: by rows, each once, or dense.
   Gradient prepared(const Variable& variable, const Gradient& gradient) const {
-    if (gradient.sparse() && rule->row_wise() && !decays(variable))
+    if (gradient.sparse() && rule->row_wise() && !decays(variable) && !variable.constraint())
       return ops::combine_slices(gradient);
     return {.values = gradient.dense()};
   }
@@ -459,7 +459,9 @@ struct Optimizer::State {
     for (const Value& scalar : step.scalars) scalars.push_back(step.as(dtype, scalar));
     for (const VariablePtr& slot : kept.of_rule) slots_before.push_back(load(*slot, move.gradient));
     std::vector<Value> slots_after = slots_before;
-    store(*move.variable, before, rule->update(start, move.gradient.values, slots_after, scalars));
+    Value after = rule->update(start, move.gradient.values, slots_after, scalars);
+    if (const auto& constraint = move.variable->constraint()) after = constraint(after);
+    store(*move.variable, before, after);
     for (size_t i = 0; i < kept.of_rule.size(); ++i)
       store(*kept.of_rule[i], slots_before[i], slots_after[i]);
   }

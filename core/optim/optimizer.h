@@ -108,8 +108,8 @@ struct ApplyOptions {
 // named "optimizer/momentum/dense/kernel"; a variable without gradient is left alone and named once
 // in a warning. A sparse gradient touches its own rows only, of the variable and of its slots,
 // where the rule says so (UpdateRule::row_wise: plain SGD, Adagrad, lazy Adam); else, and with
-// decay or accumulation, which touch every row, it is made dense. Variables are updated in the
-// order in which their gradients become ready.
+// decay, accumulation or a constraint, which touch every row, it is made dense. Variables are
+// updated in the order in which their gradients become ready.
 class Optimizer {
  public:
   Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOptions& options);

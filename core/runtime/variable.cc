@@ -175,7 +175,8 @@ Variable::Variable(const VariableOptions& options)
       spec_(options.spec),
       trainable_(options.trainable),
       synchronization_(options.synchronization),
-      aggregation_(options.aggregation) {
+      aggregation_(options.aggregation),
+      constraint_(options.constraint) {
   if (is_made_on_read(*this) && aggregation_ == Aggregation::kMean) require_mean(*this);
 }
 

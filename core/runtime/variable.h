@@ -30,6 +30,8 @@ struct VariableOptions {
   bool trainable = true;
   Synchronization synchronization = Synchronization::kAuto;
   Aggregation aggregation = Aggregation::kNone;
+  // What optimizers make of the new value after each update; none: they leave it.
+  std::function<Value(const Value&)> constraint = {};
 };
 
 // State that outlives a function call: model weights, optimizer slots, counters. Made by
@@ -65,6 +67,7 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
   void set_trainable(bool trainable) { trainable_ = trainable; }
   Synchronization synchronization() const { return synchronization_; }
   Aggregation aggregation() const { return aggregation_; }
+  const std::function<Value(const Value&)>& constraint() const { return constraint_; }
 
   // --- While a function is traced
 
@@ -160,6 +163,7 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
   bool trainable_;
   Synchronization synchronization_;
   Aggregation aggregation_;
+  std::function<Value(const Value&)> constraint_;
   uint64_t strategy_ = 0;
   std::string strategy_name_;
 };

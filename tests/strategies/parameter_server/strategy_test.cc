@@ -37,6 +37,17 @@ TEST(ServerVariable, IsCutIntoShardsAndReadAsOne) {
   EXPECT_EQ(values_of(v->value()), (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
 }
 
+TEST(ServerVariable, HasNoConstraint) {
+  const Job job(1, 1);
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  EXPECT_ERROR(create_variable({.name = "v",
+                                .spec = {DType::kFloat32, {}},
+                                .initial_value = [] { return Tensor::scalar(0.0F); },
+                                .constraint = [](const Value& v) { return v; }}),
+               Code::kUnimplemented, "variable \"v\" has a constraint");
+}
+
 TEST(ServerVariable, IsAssignedAddedToAndScatteredAcrossItsShards) {
   const Job job(2, 1, {.partitioner = FixedShardsPartitioner(3)});
   const auto strategy = job.worker(0);
