@@ -26,6 +26,7 @@
 #include "core/device/device.h"                         // IWYU pragma: export
 #include "core/distribute/strategy.h"                   // IWYU pragma: export
 #include "core/graph/gradients.h"                       // IWYU pragma: export
+#include "core/graph/serialization.h"                   // IWYU pragma: export
 #include "core/kernels/common/tf32.h"                   // IWYU pragma: export
 #include "core/nn/activations.h"                        // IWYU pragma: export
 #include "core/nn/initializers.h"                       // IWYU pragma: export

@@ -10,8 +10,9 @@
 
 namespace cohort {
 
-// A traced function as bytes (proto/graph.proto), to be sent to another process. Variables travel
-// as names and specs. kResourceExhausted when it is larger than protobuf allows (2 GiB).
+// A traced function as bytes (proto/graph.proto), for a file or another process
+// (docs/functions.md). Variables travel as names and specs. kResourceExhausted when it is larger
+// than protobuf allows (2 GiB).
 std::string serialize_function(const GraphFunction& function);
 
 // A number for what a traced function computes, the same for the same program in every process, and

@@ -7,7 +7,9 @@
 namespace cohort::ops {
 
 Value identity(const Value& x);
-Value stop_gradient(const Value& x);  // x itself, through which no gradient flows
+// x itself, through which no gradient flows. It also gives an op another gradient: the value of
+// x + stop_gradient(f(x) - x) is f(x), and its gradient that of x.
+Value stop_gradient(const Value& x);
 // x itself, for what may not go on unless `condition`, a bool scalar, is true: else running the
 // function is kOutOfRange, with this message. Nothing is asked where nobody needs the result.
 Value require(const Value& x, const Value& condition, const std::string& message);

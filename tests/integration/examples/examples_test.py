@@ -163,6 +163,32 @@ class Readme(Case):
         self.assertTrue(list((self.folder / "logs").rglob("*tfevents*")))
 
 
+class Functions(Case):
+    def test_the_program_of_the_document_prints_what_it_says(self):
+        text = self.succeed("functions_program", folder="tests/integration/examples")
+        document = pathlib.Path("docs/functions.md").read_text(encoding="utf-8")
+        said = re.search(r"(?m)^prints (.*)\.$", document).group(1)
+        self.assertEqual(text.splitlines(), re.findall(r"`([^`]+)`", said))
+
+    def test_a_saved_function_runs_in_another_process(self):
+        folder = self.folder / "a" / "b"
+        saved = self.succeed("saved_function", f"--save={folder}")
+        self.assertRegex(saved, r"^probabilities=float32\[1,2\] \{0\.7310.*, 0\.2689.*\}\n$")
+        self.assertEqual(self.succeed("saved_function", f"--load={folder}"), saved)
+
+    def test_a_saved_function_that_is_not_as_it_should_be(self):
+        load = f"--load={self.folder}"
+        self.fail_with(_WRONG_INPUT, ["--save", "--load"], "saved_function")
+        self.fail_with(_NOT_FOUND, ["variables.safetensors"], "saved_function", load)
+        self.succeed("saved_function", f"--save={self.folder}")
+        graph = self.folder / "predict.graph"
+        content = graph.read_bytes()
+        graph.write_bytes(content.replace(b"MatMul", b"MatMux"))
+        self.fail_with(_NOT_FOUND, ["MatMux"], "saved_function", load)
+        graph.write_bytes(b"no graph")
+        self.fail_with(_DATA_LOSS, ["not a serialised function"], "saved_function", load)
+
+
 class LinearRegression(Case):
     def write(self, *rows):
         path = self.folder / "rows.csv"
