@@ -177,7 +177,7 @@ Found find(const ClassFilter& filter, const Value& y_true, const Value& y_pred,
         ops::one_hot(best_classes(scores, *filter.top_k), scores.shape().dim(-1), scores.dtype()),
         {-2});
     const Value is_best = ops::flatten_from(only_class(best, filter.class_id), 0);
-    found = found ? found * is_best : is_best;
+    found = found.defined() ? found * is_best : is_best;
   }
   return {all, found};
 }
