@@ -289,7 +289,8 @@ std::vector<Gradient> gradients(const std::vector<Value>& ys, const std::vector<
   std::vector<Gradient> out;
   for (const Value& x : xs) {
     out.push_back(backward.of(x));
-    if (!out.back() && x.node().op().name == "ReadVariable") check_read(loss, xs, x);
+    if (out.back() || x.node().op().name != "ReadVariable") continue;
+    for (const Value& y : ys) check_read(y, xs, x);
   }
   return out;
 }
