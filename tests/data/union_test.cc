@@ -11,11 +11,6 @@ namespace {
 
 using Values = std::vector<int64_t>;
 
-Values sorted(Values values) {
-  std::sort(values.begin(), values.end());
-  return values;
-}
-
 int64_t value_of(const Element& element) { return element["value"].values<int64_t>()[0]; }
 
 // begin, begin + 1, ..., end - 1.
