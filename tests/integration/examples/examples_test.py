@@ -189,6 +189,39 @@ class Functions(Case):
         self.fail_with(_DATA_LOSS, ["not a serialised function"], "saved_function", load)
 
 
+class CustomComponents(Case):
+    def train(self, *arguments):
+        """The results of each epoch, and the last line."""
+        text = self.succeed("custom_components", *arguments)
+        return re.findall(r"(?m) - (f1: .*)$", text), text.splitlines()[-1]
+
+    def test_learns_and_loads_what_was_validated(self):
+        weights = self.folder / "weights.safetensors"
+        temporary = self.folder / "temporary"
+        temporary.mkdir()
+        with unittest.mock.patch.dict(os.environ, {"TMPDIR": str(temporary)}):
+            epochs, last = self.train(f"--save={weights}")
+        self.assertEqual(len(epochs), 10)
+        f1 = self.number("val_f1", last)
+        self.assertGreaterEqual(f1, 0.95)
+        # The averages that the last epoch was validated with.
+        validated = re.search(r"val_f1: ([0-9.]+)", epochs[-1]).group(1)
+        self.assertAlmostEqual(f1, float(validated), delta=6e-4, msg="three digits and four")
+        self.assertGreater(weights.stat().st_size, 1000)
+        self.assertEqual(list(temporary.iterdir()), [])
+
+    def test_the_same_command_twice_gives_the_same(self):
+        self.assertEqual(self.train("--epochs=3"), self.train("--epochs=3"))
+
+    def test_the_document_quotes_the_program(self):
+        program = pathlib.Path("examples/custom_components.cc").read_text(encoding="utf-8")
+        document = pathlib.Path("docs/custom-components.md").read_text(encoding="utf-8")
+        quotes = re.findall(r"(?ms)^```cpp\n(.*?)^```$", document)
+        self.assertGreaterEqual(len(quotes), 6)
+        for quote in quotes:
+            self.assertIn(quote, program)
+
+
 class LinearRegression(Case):
     def write(self, *rows):
         path = self.folder / "rows.csv"
