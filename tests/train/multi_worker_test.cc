@@ -175,7 +175,8 @@ TEST(MultiWorkerInput, WhatRepeatsWithoutEndStepsOnWhileAnyWorkerHasRows) {
     EXPECT_NE(batches.cardinality(), data::kUnknown);
     Found<Numbers> found;
     on_good_workers(2, [&](Worker& worker) {
-      found.set(worker, read_all(worker.distribute_dataset(batches), 5));
+      const InputOptions by_file{.auto_shard = AutoShardPolicy::kFile};
+      found.set(worker, read_all(worker.distribute_dataset(batches, by_file), 5));
     });
     EXPECT_EQ(found.values().at(0), (Numbers{{0}, {1}, {2}, {0}, {1}}));
     EXPECT_EQ(found.values().at(1), (Numbers{{}, {}, {}, {}, {}}));
