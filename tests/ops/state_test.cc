@@ -27,11 +27,11 @@ class State : public ::testing::Test {
 
 TEST_F(State, ReadsBetweenTheSameWritesShareANode) {
   const Value before = read_variable(variable_);
-  EXPECT_EQ(read_variable(variable_), before);
+  EXPECT_TRUE(read_variable(variable_).is_same(before));
   assign(variable_, before * 2.0);
   const Value after = read_variable(variable_);
-  EXPECT_NE(after, before);
-  EXPECT_EQ(read_variable(variable_), after);
+  EXPECT_FALSE(after.is_same(before));
+  EXPECT_TRUE(read_variable(variable_).is_same(after));
 }
 
 TEST_F(State, EffectsFollowProgramOrder) {
