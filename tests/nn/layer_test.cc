@@ -172,7 +172,7 @@ TEST(LayerTest, DoesNotPenaliseWhatIsNotTrained) {
   const auto penalty = [&] {
     const Function f([&](const std::vector<Value>& inputs) {
       const Value sum = dense.regularization_loss();
-      return std::vector<Value>{sum ? inputs[0] + sum : inputs[0] * 1.0};
+      return std::vector<Value>{sum.defined() ? inputs[0] + sum : inputs[0] * 1.0};
     });
     return f({Tensor::scalar(0.0F)})[0].item();
   };

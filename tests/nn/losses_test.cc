@@ -134,8 +134,8 @@ TEST(LossTest, IsDividedByTheWeightsWhereThatIsAsked) {
   // Of the mean of a row's steps, so that the quotient is that of the sums.
   expect_near(per_example(loss, y, p, of_steps), {0.5, (6 + 20) / 2.0});
   expect_near(divisor(loss, y, p, of_steps), {(1 + 0 + 2 + 5) / 2.0});
-  EXPECT_FALSE(MeanAbsoluteError().divisor({}, {}));
-  EXPECT_FALSE(loss.divisor({}, {})) << "without weights";
+  EXPECT_FALSE(MeanAbsoluteError().divisor({}, {}).defined());
+  EXPECT_FALSE(loss.divisor({}, {}).defined()) << "without weights";
 }
 
 TEST(CrossentropyTest, PassesOverAClassToIgnore) {
@@ -153,7 +153,7 @@ TEST(CrossentropyTest, PassesOverAClassToIgnore) {
   expect_near(divisor(mean, y, logits, weight), {0.5});
   expect_near(divisor(by_weight, y, logits, weight), {1.5});
   expect_near(per_example(loss_with(Reduction::kSum), y, logits), {cross_entropy(0, 1)});
-  EXPECT_FALSE(loss_with(Reduction::kSum).divisor({}, {}));
+  EXPECT_FALSE(loss_with(Reduction::kSum).divisor({}, {}).defined());
   // A class of the network's may be one, and what is ignored has no gradient.
   const Loss padded = SparseCategoricalCrossentropy({.from_logits = true, .ignore_class = 0});
   const Function f([&](const std::vector<Value>& in) {
