@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 
+#include "core/base/threads.h"
 #include "core/graph/op.h"
 #include "core/graph/value_map.h"
 #include "core/kernels/kernel.h"
@@ -23,6 +24,7 @@ KernelSpec kernel_spec(const Node& node) {
                   .outputs = node.outputs(),
                   .attributes = node.attributes()};
   if (node.resource() != nullptr) spec.outputs = {node.resource()->spec()};
+  spec.num_threads = num_threads();
   return spec;
 }
 
