@@ -10,6 +10,7 @@ SourcePtr Source::with_inputs(const std::vector<SourcePtr>&) const {
   fail(Code::kInternal, "this source has no inputs");
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): for those that override it, who keep them
 SourcePtr Source::with_files(std::vector<std::string>) const {
   fail(Code::kInternal, "this source reads no files");
 }
