@@ -14,6 +14,7 @@
 namespace cohort {
 namespace {
 
+#if !defined(__SANITIZE_THREAD__)  // under which teams have one thread
 // The parts that a team of `threads` takes, or 0 where they do not cover all.
 int parts_of_team(int threads) {
   set_num_threads(threads);
@@ -62,7 +63,6 @@ TEST_F(Fork, OfAThreadWithATeamIsRefusedALargerOne) {
   }));
 }
 
-#if !defined(__SANITIZE_THREAD__)  // which ends forks that start threads
 TEST_F(Fork, MayHaveATeamInANewThread) {
   EXPECT_TRUE(fork_finds([] {
     int parts = 0;
@@ -76,7 +76,7 @@ TEST_F(Fork, OfAThreadWithoutTeamMayHaveOne) {
   std::thread([&] { found = fork_finds([] { return parts_of_team(4) > 1; }); }).join();
   EXPECT_TRUE(found);
 }
-#endif
+#endif  // __SANITIZE_THREAD__
 
 }  // namespace
 }  // namespace cohort
