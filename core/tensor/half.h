@@ -7,18 +7,7 @@ namespace cohort {
 
 // 16-bit floating types: storage with conversions; arithmetic happens in float.
 // Conversions from float round to nearest, ties to even; NaN stays NaN. Those from double go
-// through narrow_to_odd.
-
-// The float next to `value` from which rounding to 16 bits gives what rounding `value` itself does:
-// where that is no float, the one of its two neighbours whose last bit is 1 (rounding to odd), so
-// that no tie is made that was none.
-constexpr float narrow_to_odd(double value) {
-  const auto nearest = static_cast<float>(value);
-  const double back = nearest;
-  if (back == value || value != value) return nearest;
-  const bool is_beyond = value > 0 ? back > value : back < value;
-  return std::bit_cast<float>((std::bit_cast<uint32_t>(nearest) - (is_beyond ? 1 : 0)) | 1u);
-}
+// through narrow_to_odd().
 
 // 8-bit exponent, 7-bit mantissa: the upper half of a float32.
 struct bfloat16 {

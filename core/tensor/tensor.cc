@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/comma_separated.h"
+#include "core/tensor/narrow_to_odd.h"
 #include "core/tensor/saturate.h"
 
 namespace cohort {

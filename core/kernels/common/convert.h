@@ -5,6 +5,7 @@
 
 #include "core/kernels/common/math.h"
 #include "core/tensor/half.h"
+#include "core/tensor/narrow_to_odd.h"
 #include "core/tensor/saturate.h"
 
 namespace cohort {
@@ -38,18 +39,6 @@ COHORT_HOST_DEVICE inline Half narrow(float value) {
 #endif
 }
 
-// Rounded once, by way of the float that narrow_to_odd (core/tensor/half.h) finds.
-template <typename Half>
-COHORT_HOST_DEVICE inline Half narrow(double value) {
-#ifdef __CUDA_ARCH__
-  const float cut = __double2float_rz(value);
-  const bool is_exact = static_cast<double>(cut) == value || value != value;
-  return narrow<Half>(is_exact ? cut : __uint_as_float(__float_as_uint(cut) | 1u));
-#else
-  return narrow<Half>(narrow_to_odd(value));
-#endif
-}
-
 // `value` as a To: to bool is "not zero"; from a floating type to an integer truncates, saturates,
 // and makes NaN 0; between integers wraps; 16-bit floating types go through float, and are rounded
 // once.
@@ -62,7 +51,7 @@ COHORT_HOST_DEVICE inline To convert(From value) {
   } else if constexpr (from_half) {
     return convert<To>(widen(value));
   } else if constexpr (to_half && std::is_same_v<From, double>) {
-    return narrow<To>(value);
+    return narrow<To>(narrow_to_odd(value));
   } else if constexpr (to_half) {
     return narrow<To>(static_cast<float>(value));
   } else if constexpr (std::is_same_v<To, bool>) {

@@ -18,6 +18,7 @@ constexpr std::array kNames = {"core/kernels/common/convert.h",
                                "core/kernels/common/functors.h",
                                "core/kernels/common/math.h",
                                "core/tensor/half.h",
+                               "core/tensor/narrow_to_odd.h",
                                "core/tensor/saturate.h",
                                "bit",
                                "cmath",
@@ -36,8 +37,8 @@ constexpr const char* kHalf =
 
 std::array<const char*, kNames.size()> texts() {
   using namespace embedded;
-  return {kConvert,  kFunctors, kMath,     kHalf,     kSaturate, kStandard,
-          kStandard, kStandard, kStandard, kStandard, kStandard};
+  return {kConvert,  kFunctors, kMath,     kHalf,     kNarrowToOdd, kSaturate,
+          kStandard, kStandard, kStandard, kStandard, kStandard,    kStandard};
 }
 
 void check_nvrtc(nvrtcResult result, const char* call) {
