@@ -103,8 +103,12 @@ Value reduce_std(const Value& x, const std::vector<int64_t>& axes = {}, bool kee
 // as either. Not differentiable.
 Value argmax(const Value& x, int64_t axis = -1);
 Value argmin(const Value& x, int64_t axis = -1);
-// Running sums along `axis`. Exclusive starts with 0; reverse runs from the end.
+// Running sums and products along `axis`. Exclusive starts with 0, or 1; reverse runs from the end.
+// The gradient of products is right also where elements are zero, as long as the running products
+// of all but the first zero are within the range of float32, or of float64 where x is float64;
+// second derivatives where no line has two zeros.
 Value cumsum(const Value& x, int64_t axis, bool exclusive = false, bool reverse = false);
+Value cumprod(const Value& x, int64_t axis, bool exclusive = false, bool reverse = false);
 // The k largest along the last axis in falling order (ties: lower index first) and their int32
 // indices.
 struct TopK {

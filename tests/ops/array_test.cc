@@ -179,6 +179,7 @@ TEST_F(Shapes, ErrorsNameTheScopeAndTheFunction) {
   const std::pair<std::function<void()>, std::string> mistakes[] = {
       {[&] { argmax(x, 2); }, "argmax: " + out_of_range},
       {[&] { cumsum(x, 2); }, "cumsum: " + out_of_range},
+      {[&] { cumprod(x, 2); }, "cumprod: " + out_of_range},
       {[&] { reduce_sum(x, {2}); }, "ReduceSum: " + out_of_range},
       {[&] {
          reduce_sum(x, {1, -1});

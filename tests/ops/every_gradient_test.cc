@@ -141,6 +141,7 @@ std::map<std::string, Check> checks() {
       {"ReduceMin", {[](const Values& v) { return reduce_min(v[0], {1}); }, {rows}}},
       {"ReduceProd", {[](const Values& v) { return reduce_prod(v[0], {1}); }, {positive}}},
       {"CumSum", {[](const Values& v) { return cumsum(v[0], 1); }, {rows}}},
+      {"CumProd", {[](const Values& v) { return cumprod(v[0], 1); }, {rows}}},
       {"TopK", {[](const Values& v) { return top_k(v[0], 2).values; }, {rows}}},
       {"Select",
        {[](const Values& v) { return where(v[2], v[0], v[1]); },

@@ -113,6 +113,25 @@ TEST(CumSum, GradientRunsTheOtherWay) {
                         {{{3, 4}}});
 }
 
+TEST(CumProd, GradientAgreesWithDifferencesAlsoWhereElementsAreZero) {
+  const Tensor none = Tensor::from<double>({0.5, -2, 3, 1.5, -1, 0.25}, {3, 2}),
+               one = Tensor::from<double>({0.5, -2, 0, 1.5, -1, 0}, {3, 2}),
+               several = Tensor::from<double>({0, 0, 3, 0, 0, 0.25, 0, 0}, {4, 2});
+  for (int64_t axis : {0, 1})
+    for (bool exclusive : {false, true})
+      for (bool reverse : {false, true}) {
+        const auto product = [&](const Values& v) {
+          return cumprod(v[0], axis, exclusive, reverse);
+        };
+        for (const Tensor& x : {none, one, several}) check_gradients_at(product, {x});
+        const auto slope = [&](const Values& v) {
+          return gradients(reduce_sum(square(product(v) + 1.0)), {v[0]})[0].values;
+        };
+        for (const Tensor& x : {none, one}) check_gradients_at(slope, {x}, {}, 1e-5);
+      }
+  check_gradients([](const Values& v) { return cumprod(v[0], -1); }, {{{2, 0}}});
+}
+
 TEST(TopK, GradientGoesToTheChosen) {
   check_gradients([](const Values& v) { return top_k(v[0], 2).values; }, {{{3, 5}}});
   check_gradients([](const Values& v) { return top_k(v[0], 3).values; }, {{{4}}});

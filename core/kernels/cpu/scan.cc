@@ -6,7 +6,7 @@
 #include "core/kernels/common/functors.h"
 #include "core/kernels/common/lines.h"
 
-// Ops that walk along one axis: ArgMax, CumSum and TopK.
+// Ops that walk along one axis: ArgMax, CumSum, CumProd and TopK.
 namespace cohort {
 namespace {
 
@@ -32,21 +32,23 @@ void argmax(const KernelCall& call, const KernelContext& context) {
   });
 }
 
-void cumsum(const KernelCall& call, const KernelContext& context) {
+// What `Join` makes of the elements so far, which begins with `start`.
+template <typename Join, int start>
+void accumulate(const KernelCall& call, const KernelContext& context) {
   const Lines lines = lines_along_axis(call);
   const bool exclusive = call.attributes.get<bool>("exclusive"),
              reverse = call.attributes.get<bool>("reverse");
-  dispatch(NumberTypes{}, call.input_specs[0].dtype, "CumSum", [&]<typename T>() {
-    using Sum = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
+  dispatch(NumberTypes{}, call.input_specs[0].dtype, "CumSum or CumProd", [&]<typename T>() {
+    using Total = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
     parallel_for(lines.number(), grain(lines), [&](int64_t begin, int64_t end) {
       for (int64_t line = begin; line < end; ++line) {
-        const int64_t start = lines.start(line);
-        Sum sum = 0;
+        const int64_t first = lines.start(line);
+        Total total = start;
         for (int64_t k = 0; k < lines.count; ++k) {
-          const int64_t i = start + (reverse ? lines.count - 1 - k : k) * lines.inner;
-          const Sum next = functors::Add{}(sum, convert<Sum>(context.input<T>(0)[i]));
-          context.output<T>(0)[i] = convert<T>(exclusive ? sum : next);
-          sum = next;
+          const int64_t i = first + (reverse ? lines.count - 1 - k : k) * lines.inner;
+          const Total next = Join{}(total, convert<Total>(context.input<T>(0)[i]));
+          context.output<T>(0)[i] = convert<T>(exclusive ? total : next);
+          total = next;
         }
       }
     });
@@ -97,7 +99,8 @@ class TopKKernel final : public Kernel {
 };
 
 COHORT_REGISTER_KERNEL("ArgMax", kCpu, stateless_kernel(argmax));
-COHORT_REGISTER_KERNEL("CumSum", kCpu, stateless_kernel(cumsum));
+COHORT_REGISTER_KERNEL("CumSum", kCpu, stateless_kernel(accumulate<functors::Add, 0>));
+COHORT_REGISTER_KERNEL("CumProd", kCpu, stateless_kernel(accumulate<functors::Mul, 1>));
 COHORT_REGISTER_KERNEL("TopK", kCpu, make_plain<TopKKernel>);
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include "core/kernels/common/lines.h"
 #include "core/kernels/cuda/launch.h"
 
-// Ops that walk along one axis: ArgMax and CumSum, a thread for each line, and TopK.
+// Ops that walk along one axis: ArgMax, CumSum and CumProd, a thread for each line, and TopK.
 namespace cohort::cuda {
 namespace {
 
@@ -36,28 +36,32 @@ void argmax(const KernelCall& call, const KernelContext& context) {
            [&]<typename T>() { find_highest<T>(context, lines_along_axis(call)); });
 }
 
-template <typename T>
-void add_up(const KernelContext& context, const Lines lines, bool exclusive, bool reverse) {
-  using Sum = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
+// What `Join` makes of the elements so far, which begins with `start`.
+template <typename T, typename Join>
+void accumulate_lines(const KernelContext& context, const Lines lines, int start, bool exclusive,
+                      bool reverse) {
+  using Total = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
   const T* x = context.input<T>(0);
   T* y = context.output<T>(0);
   for_each_element(*context.stream, lines.number(), [=] COHORT_DEVICE(int64_t line) {
-    const int64_t start = lines.start(line);
-    Sum sum = 0;
+    const int64_t first = lines.start(line);
+    Total total = start;
     for (int64_t k = 0; k < lines.count; ++k) {
-      const int64_t i = start + (reverse ? lines.count - 1 - k : k) * lines.inner;
-      const Sum next = functors::Add{}(sum, convert<Sum>(x[i]));
-      y[i] = convert<T>(exclusive ? sum : next);
-      sum = next;
+      const int64_t i = first + (reverse ? lines.count - 1 - k : k) * lines.inner;
+      const Total next = Join{}(total, convert<Total>(x[i]));
+      y[i] = convert<T>(exclusive ? total : next);
+      total = next;
     }
   });
 }
 
-void cumsum(const KernelCall& call, const KernelContext& context) {
+template <typename Join, int start>
+void accumulate(const KernelCall& call, const KernelContext& context) {
   const bool exclusive = call.attributes.get<bool>("exclusive"),
              reverse = call.attributes.get<bool>("reverse");
-  dispatch(NumberTypes{}, call.input_specs[0].dtype, "CumSum",
-           [&]<typename T>() { add_up<T>(context, lines_along_axis(call), exclusive, reverse); });
+  dispatch(NumberTypes{}, call.input_specs[0].dtype, "CumSum or CumProd", [&]<typename T>() {
+    accumulate_lines<T, Join>(context, lines_along_axis(call), start, exclusive, reverse);
+  });
 }
 
 // Whether element `a` of x comes before element `b` where the largest come first; `b` may be none.
@@ -102,7 +106,8 @@ void top_k(const KernelCall& call, const KernelContext& context) {
 }
 
 COHORT_REGISTER_KERNEL("ArgMax", kGpu, stateless_kernel(argmax));
-COHORT_REGISTER_KERNEL("CumSum", kGpu, stateless_kernel(cumsum));
+COHORT_REGISTER_KERNEL("CumSum", kGpu, stateless_kernel(accumulate<functors::Add, 0>));
+COHORT_REGISTER_KERNEL("CumProd", kGpu, stateless_kernel(accumulate<functors::Mul, 1>));
 COHORT_REGISTER_KERNEL("TopK", kGpu, stateless_kernel(top_k));
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "tests/kernels/cpu/kernel_testing.h"
@@ -196,34 +197,66 @@ TEST(ArgMax, FirstLargestAlongAnyAxisAndNaNWins) {
   EXPECT_EQ(run_kernel("ArgMax", {x}, {{DType::kInt64, {}}}, {{"axis", int64_t{0}}})[0].item(), 1);
 }
 
-TEST(CumSum, AllDirectionsAndAxes) {
-  for (DType dtype : kNumbers)
-    for (const Shape& shape : {Shape{5, 60, 9}, Shape{1, 0, 3}, Shape{2, 1, 1}, Shape{1},
-                               Shape{701}, Shape{0, 5}, Shape{131, 4}})
-      for (int64_t axis = 0; axis < shape.rank(); ++axis)
-        for (bool exclusive : {false, true})
-          for (bool reverse : {false, true}) {
-            const Tensor x = random_tensor(dtype, shape, lowest(dtype), 4);
-            const auto values = to_doubles(x);
-            std::vector<double> expected(values.size());
-            const int64_t n = shape[static_cast<int>(axis)];
-            const int64_t stride = shape.count(static_cast<int>(axis) + 1, shape.rank());
-            for (int64_t i = 0; i < x.num_elements(); ++i) {
-              const int64_t at = i / stride % n;
-              for (int64_t k = 0; k < n; ++k) {
-                const bool before = reverse ? k > at : k < at;
-                if (before || (k == at && !exclusive)) expected[i] += values[i + (k - at) * stride];
-              }
-              if (is_integer(dtype)) expected[i] = as_integer(dtype, expected[i]);
-            }
-            const Attributes attributes = {
-                {"axis", axis}, {"exclusive", exclusive}, {"reverse", reverse}};
-            for (int threads : {1, 2, 3})
-              expect_near(
-                  expected,
-                  run_kernel("CumSum", {x}, {x.spec()}, attributes, {threads, {}, threads == 2})[0],
-                  tolerance(dtype), str("CumSum of ", x.spec(), " along ", axis));
-          }
+struct Scan {
+  std::string op;
+  double identity;
+  std::function<double(double, double)> combine;
+  double bound;  // of elements, so that integers do not overflow
+};
+
+const std::vector<Scan> kScans = {{"CumSum", 0, std::plus<double>(), 4},
+                                  {"CumProd", 1, std::multiplies<double>(), 1.9}};
+
+std::vector<double> reference(const Scan& scan, const Tensor& x, int axis, bool exclusive,
+                              bool reverse) {
+  const Shape& shape = x.shape();
+  const int64_t n = shape[axis], stride = shape.count(axis + 1, shape.rank());
+  const auto values = to_doubles(x);
+  std::vector<double> out(values.size(), scan.identity);
+  for (int64_t i = 0; i < x.num_elements(); ++i) {
+    const int64_t at = i / stride % n;
+    for (int64_t k = 0; k < n; ++k) {
+      const bool before = reverse ? k > at : k < at;
+      if (before || (k == at && !exclusive))
+        out[i] = scan.combine(out[i], values[i + (k - at) * stride]);
+    }
+    if (is_integer(x.dtype())) out[i] = as_integer(x.dtype(), out[i]);
+  }
+  return out;
+}
+
+void check_scan(const Scan& scan, const Tensor& x, int axis) {
+  for (bool exclusive : {false, true})
+    for (bool reverse : {false, true}) {
+      const auto expected = reference(scan, x, axis, exclusive, reverse);
+      const Attributes attributes = {
+          {"axis", int64_t{axis}}, {"exclusive", exclusive}, {"reverse", reverse}};
+      for (int threads : {1, 2, 3})
+        expect_near(
+            expected,
+            run_kernel(scan.op, {x}, {x.spec()}, attributes, {threads, {}, threads == 2})[0],
+            tolerance(x.dtype()), str(scan.op, " of ", x.spec(), " along ", axis));
+    }
+}
+
+TEST(CumSumAndCumProd, AllDirectionsAndAxes) {
+  for (const Scan& scan : kScans)
+    for (DType dtype : kNumbers)
+      for (const Shape& shape : {Shape{5, 60, 9}, Shape{1, 0, 3}, Shape{2, 1, 1}, Shape{1},
+                                 Shape{701}, Shape{0, 5}, Shape{131, 4}})
+        for (int axis = 0; axis < shape.rank(); ++axis)
+          check_scan(scan,
+                     random_tensor(dtype, shape, std::max(lowest(dtype), -scan.bound), scan.bound),
+                     axis);
+}
+
+TEST(CumProd, OfIntegersWrapsAround) {
+  const Attributes attributes = {{"axis", int64_t{0}}, {"exclusive", false}, {"reverse", false}};
+  const auto x = Tensor::from<int64_t>({int64_t{1} << 62, 2, -1, 3}, {4});
+  const Tensor y = run_kernel("CumProd", {x}, {x.spec()}, attributes)[0];
+  constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
+  EXPECT_EQ(std::vector<int64_t>(y.data<int64_t>(), y.data<int64_t>() + 4),
+            (std::vector<int64_t>{int64_t{1} << 62, kLowest, kLowest, kLowest}));
 }
 
 void check_top_k(const Tensor& x, int64_t k) {
