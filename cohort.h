@@ -37,6 +37,7 @@
 #include "core/ops/array_ops.h"                         // IWYU pragma: export
 #include "core/ops/collective_ops.h"                    // IWYU pragma: export
 #include "core/ops/control_flow.h"                      // IWYU pragma: export
+#include "core/ops/custom_gradient.h"                   // IWYU pragma: export
 #include "core/ops/embedding_ops.h"                     // IWYU pragma: export
 #include "core/ops/math_ops.h"                          // IWYU pragma: export
 #include "core/ops/nn_ops.h"                            // IWYU pragma: export

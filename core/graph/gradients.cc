@@ -165,14 +165,15 @@ class Backward {
 
   void visit(Node& node) {
     if (!dependent_[node.id()]) return;
-    std::vector<Value> output_gradients;
-    for (size_t i = 0; i < node.outputs().size(); ++i) {
-      const auto it = dense_.find(node.output(static_cast<int>(i)));
-      output_gradients.push_back(it == dense_.end() ? Value() : total(it->second));
-    }
-    if (std::none_of(output_gradients.begin(), output_gradients.end(),
-                     [](const Value& g) { return g.defined(); }))
+    if (const CustomGradient* custom = node.custom_gradient()) {
+      visit(node, *custom);
       return;
+    }
+    std::vector<Value> outputs;
+    for (size_t i = 0; i < node.outputs().size(); ++i)
+      outputs.push_back(node.output(static_cast<int>(i)));
+    const std::vector<Value> output_gradients = received(outputs);
+    if (!any_defined(output_gradients)) return;
     if (is_lookup(node)) {
       add_slices(node, output_gradients[0]);
     } else {
@@ -180,13 +181,39 @@ class Backward {
     }
   }
 
+  // Once for all outputs: with the first one, which the sweep meets last.
+  void visit(Node& node, const CustomGradient& custom) {
+    if (!custom.outputs[0].is_same(node.output())) return;
+    const std::vector<Value> output_gradients = received(custom.outputs);
+    if (any_defined(output_gradients)) hand_on(node, custom.inputs, custom.run(output_gradients));
+  }
+
+  // What each output has got in all, or none.
+  std::vector<Value> received(const std::vector<Value>& outputs) {
+    std::vector<Value> gradients;
+    for (const Value& output : outputs) {
+      const auto it = dense_.find(output);
+      gradients.push_back(it == dense_.end() ? Value() : total(it->second));
+    }
+    return gradients;
+  }
+
+  static bool any_defined(const std::vector<Value>& values) {
+    return std::any_of(values.begin(), values.end(), [](const Value& v) { return v.defined(); });
+  }
+
   void propagate(const Node& node, const std::vector<Value>& output_gradients) {
     if (!node.op().gradient)
       fail(Code::kUnimplemented, node.name(), ": op ", node.op().name, " has no gradient");
-    const auto gradients = node.op().gradient(node, output_gradients);
-    COHORT_CHECK(gradients.size() == node.inputs().size());
+    hand_on(node, node.inputs(), node.op().gradient(node, output_gradients));
+  }
+
+  // Gives inputs of `node` their gradients.
+  void hand_on(const Node& node, const std::vector<Value>& inputs,
+               const std::vector<Value>& gradients) {
+    COHORT_CHECK(gradients.size() == inputs.size());
     for (size_t i = 0; i < gradients.size(); ++i) {
-      const Value& input = node.inputs()[i];
+      const Value& input = inputs[i];
       if (!gradients[i].defined() || !wants_gradient(input)) continue;
       COHORT_CHECK(gradients[i].spec() == input.spec());
       dense_[input].push_back(zero_unless(condition_between(node, input.node()), gradients[i]));

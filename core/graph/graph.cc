@@ -94,6 +94,11 @@ Node& Graph::add_named(std::string name, std::string_view op, std::vector<Value>
   return *nodes_.back();
 }
 
+void Graph::set_gradient(CustomGradient gradient) {
+  const auto shared = std::make_shared<const CustomGradient>(std::move(gradient));
+  for (const Value& output : shared->outputs) output.node().custom_gradient_ = shared;
+}
+
 std::ostream& operator<<(std::ostream& out, const Graph& graph) {
   for (const auto& node : graph.nodes()) {
     out << '%' << node->id() << " = " << node->op().name << '(';

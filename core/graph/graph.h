@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <string>
@@ -49,6 +50,13 @@ class Value {
   int index_ = 0;
 };
 
+// What gives `inputs` their gradients for those of `outputs`, in place of the ops in between. Of
+// either there is one for each, which may be none.
+struct CustomGradient {
+  std::vector<Value> inputs, outputs;
+  std::function<std::vector<Value>(const std::vector<Value>& output_gradients)> run;
+};
+
 // One application of an op. Created by Graph::add only; afterwards immutable but for passes.
 class Node {
  public:
@@ -63,6 +71,8 @@ class Node {
   // What has to hold for the branch that it was traced in (BranchScope); none outside branches and
   // for nodes without inputs. For gradients: passes drop it.
   Value branch() const { return branch_; }
+  // What stands for its op's gradient, or null; passes and serialisation drop it.
+  const CustomGradient* custom_gradient() const { return custom_gradient_.get(); }
   Graph& graph() const { return *graph_; }
   Value output(int index = 0) { return Value(this, index); }
 
@@ -76,6 +86,7 @@ class Node {
   std::vector<TensorSpec> outputs_;
   std::shared_ptr<Resource> resource_;
   Value branch_;
+  std::shared_ptr<const CustomGradient> custom_gradient_;
   Graph* graph_ = nullptr;
 };
 
@@ -99,6 +110,8 @@ class Graph {
   // attributes passes may add; for passes and import.
   Node& add_named(std::string name, std::string_view op, std::vector<Value> inputs,
                   Attributes attributes, std::shared_ptr<Resource> resource = nullptr);
+  // Of nodes next to each other, each of which has one of `outputs` and takes all of `inputs`.
+  static void set_gradient(CustomGradient gradient);
 
   const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }
   const std::vector<Value>& inputs() const { return inputs_; }

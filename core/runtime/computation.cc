@@ -86,6 +86,7 @@ class Follower {
       return variable == nullptr || variable->is_same_on_replicas();
     }
     if (differs_by_replica(op)) return false;
+    if (op == "CustomGradient") return of(node.inputs()[0]) != 0;
     return makes_same(node) || std::all_of(node.inputs().begin(), node.inputs().end(),
                                            [&](const Value& input) { return of(input) != 0; });
   }

@@ -10,6 +10,7 @@
 #include "core/graph/op.h"
 #include "core/graph/registry.h"
 #include "core/ops/array_ops.h"
+#include "core/ops/custom_gradient.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/nn_ops.h"
 #include "core/ops/random_ops.h"
@@ -51,6 +52,13 @@ std::map<std::string, Check> checks() {
   constexpr double kEpsilon = 1e-3;
   return {
       {"Identity", {[](const Values& v) { return identity(v[0]); }, {rows}}},
+      {"CustomGradient",
+       {[](const Values& v) {
+          return with_gradient(
+              v[0], [](const Value& x) { return square(x); },
+              [](const Value& dy, const Value& x, const Value&) { return dy * x * 2.0; });
+        },
+        {rows}}},
       {"Require",
        {[](const Values& v) { return require(v[0], v[1], "no"); }, {rows}, {Tensor::scalar(true)}}},
       {"Reshape",

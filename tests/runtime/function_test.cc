@@ -13,6 +13,7 @@
 #include "core/device/device.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/collective_ops.h"
+#include "core/ops/custom_gradient.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/random_ops.h"
 
@@ -69,6 +70,20 @@ TEST(FunctionTest, IsTracedOnceForEachSignature) {
     for (const int64_t size : {2, 5}) EXPECT_EQ(copy({vector_of(size, 1)})[0].shape()[0], size);
   EXPECT_EQ(calls, 2);
   EXPECT_EQ(f.trace_count(), 2);
+}
+
+TEST(FunctionTest, EachTraceHasItsOwnGradientsOfOnesOwn) {
+  const Function f = function([](Value x) {
+    const Value y = ops::with_gradient(
+        x, [](const Value& v) { return v * v; },
+        [](const Value& dy, const Value&, const Value&) { return dy * 3.0; });
+    return Values{y, gradients(ops::reduce_sum(y), {x})[0].values};
+  });
+  for (const int64_t size : {2, 5}) {
+    const auto results = f({vector_of(size, 2)});
+    EXPECT_EQ(to_string(results[0]), to_string(vector_of(size, 4)));
+    EXPECT_EQ(to_string(results[1]), to_string(vector_of(size, 3)));
+  }
 }
 
 TEST(FunctionTest, KeepsWhatItsBodyHasKept) {

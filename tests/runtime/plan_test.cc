@@ -8,6 +8,7 @@
 
 #include "core/graph/gradients.h"
 #include "core/ops/array_ops.h"
+#include "core/ops/custom_gradient.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/nn_ops.h"
 #include "core/ops/state_ops.h"
@@ -242,6 +243,20 @@ TEST(PlanTest, ReadsSeeTheWritesTracedBeforeThemOnly) {
     expect_near(out[3], Tensor::from<float>({11, 22}, {2}), 0);
     expect_near(v->value(), Tensor::from<float>({11, 21}, {2}), 0);
   }
+}
+
+TEST(PlanTest, WhatHasAGradientOfItsOwnKeepsItsValueBehindAWrite) {
+  const auto v = variable("v", Tensor::from<float>({1, 2}, {2}));
+  const auto f = function([&](Value x) {
+    const Value before = ops::with_gradient(
+        v->read(), [](const Value& read) { return read; },
+        [](const Value& dy, const Value&, const Value&) { return dy; });
+    v->assign(before + x);
+    return before;
+  });
+  const Tensor ten = Tensor::from<float>({10, 10}, {2});
+  expect_near(f({ten})[0], Tensor::from<float>({1, 2}, {2}), 0);
+  expect_near(v->value(), Tensor::from<float>({11, 12}, {2}), 0);
 }
 
 TEST(PlanTest, AnErrorLeavesWhatIsAssignedBehindItAsItWas) {

@@ -81,8 +81,8 @@ Node* Users::only_user(const Value& value) const {
 bool is_write(const Node& node) { return node.resource() != nullptr && !is_read(node); }
 bool is_read(const Node& node) { return node.op().name == "ReadVariable"; }
 bool is_alias(const Node& node) {
-  return node.op().name == "Reshape" || node.op().name == "Identity" ||
-         node.op().name == "StopGradient";
+  const std::string& op = node.op().name;
+  return op == "Reshape" || op == "Identity" || op == "StopGradient" || op == "CustomGradient";
 }
 
 const Node& origin(const Value& value) {

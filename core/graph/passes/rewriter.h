@@ -74,8 +74,8 @@ std::vector<bool> find_live(const GraphFunction& function,
 
 bool is_write(const Node& node);  // AssignVariable, AssignScatter
 bool is_read(const Node& node);   // ReadVariable
-// True for nodes whose output is their input's memory under another spec: Reshape, Identity,
-// StopGradient.
+// True for nodes whose output is their first input's memory, maybe under another spec: Reshape,
+// Identity, StopGradient, CustomGradient.
 bool is_alias(const Node& node);
 // The node that has made the memory of a value: not an alias, but what the aliases are of.
 const Node& origin(const Value& value);

@@ -65,7 +65,8 @@ class Simplifier {
   // The new value that `node` merely repeats, if it does.
   std::optional<Value> identity_of(const Node& node) const {
     const std::string& op = node.op().name;
-    if (op == "Identity" || op == "StopGradient") return rewrite_(node.inputs()[0]);
+    if (op == "Identity" || op == "StopGradient" || op == "CustomGradient")
+      return rewrite_(node.inputs()[0]);
     if ((op == "Cast" || op == "Reshape") && node.inputs()[0].spec() == node.outputs()[0])
       return rewrite_(node.inputs()[0]);
     if (op == "Add" || op == "Mul") {

@@ -99,7 +99,7 @@ void register_array_ops(DeviceType type, const ArrayFactories& factories) {
   register_boxes("Slice", type, factories.copy, sliced);
   register_boxes("Pad", type, factories.fill, padded);
   // The plan makes the output of AssignVariable the variable's memory.
-  for (const char* op : {"Identity", "StopGradient", "AssignVariable"})
+  for (const char* op : {"Identity", "StopGradient", "CustomGradient", "AssignVariable"})
     KernelRegistration(op, type, factories.identity);
   KernelRegistration("Require", type, factories.require);
 }

@@ -27,8 +27,8 @@ std::unique_ptr<Kernel> make_with_boxes(const KernelSpec& spec,
                                         const std::vector<TensorBox>& boxes) {
   return std::make_unique<K>(spec, boxes);
 }
-// Registers Transpose, Concat, Split, Slice, Pad, Identity, StopGradient, AssignVariable and
-// Require.
+// Registers Transpose, Concat, Split, Slice, Pad, Identity, StopGradient, CustomGradient,
+// AssignVariable and Require.
 void register_array_ops(DeviceType type, const ArrayFactories& factories);
 
 }  // namespace cohort

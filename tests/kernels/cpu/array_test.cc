@@ -130,7 +130,7 @@ TEST(SliceAndPad, CopyABox) {
 }
 
 TEST(Identity, CopiesOrRunsInPlace) {
-  for (const char* op : {"Identity", "StopGradient", "AssignVariable"})
+  for (const char* op : {"Identity", "StopGradient", "CustomGradient", "AssignVariable"})
     for (int64_t n : {0, 1, 100'001})
       for (int in_place : {-1, 0}) {
         const Tensor x = random_tensor(DType::kBFloat16, {n}, -1, 1);
