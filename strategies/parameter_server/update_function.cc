@@ -66,14 +66,6 @@ GraphFunction import_update(std::string_view bytes, const TensorSpec& part) {
       bytes, [&](const std::string& name) { return std::make_shared<Part>(name, part); });
 }
 
-// Ops that look at what they are given, such as the numbers of rows, may fail in the middle of an
-// update.
-bool may_fail(std::string_view op) {
-  return op == "Gather" || op == "ScatterAdd" || op == "OneHot" || op == "AssignScatter" ||
-         op == "Require" || op == "SparseSoftmaxCrossEntropy" ||
-         op == "SparseSoftmaxCrossEntropyGrad";
-}
-
 void check(const GraphFunction& function, const Parts& parts) {
   const auto value = parts.find(kValuePart);
   COHORT_CHECK(value != parts.end());
@@ -92,7 +84,8 @@ void check(const GraphFunction& function, const Parts& parts) {
   for (const auto& node : nodes) {
     const std::string& op = node->op().name;
     const bool is_state = op == "ReadVariable" || op == "AssignVariable" || op == "Input";
-    if ((node->op().stateful && !is_state) || may_fail(op))
+    // What may fail would do so in the middle of an update.
+    if ((node->op().stateful && !is_state) || node->op().may_fail)
       invalid("op ", op, " is not allowed in an update");
     for (const TensorSpec& spec : node->outputs()) {
       if (spec.bytes() / dtype_size(spec.dtype) != static_cast<size_t>(spec.shape.num_elements()) ||
