@@ -161,10 +161,8 @@ Value sequence_mask(const Value& lengths, int64_t length) {
   return prepare("sequence_mask", [&] {
     require_integer(lengths.spec(), "lengths");
     if (length < 0) invalid("the length must not be negative, got ", length);
-    std::vector<int64_t> places(static_cast<size_t>(length));
-    std::iota(places.begin(), places.end(), 0);
     const GraphScope scope(lengths.graph());
-    return less(constant(Tensor::from(places, {length})),
+    return less(arange(0, static_cast<double>(length)),
                 expand_dims(cast(lengths, DType::kInt64), -1));
   });
 }

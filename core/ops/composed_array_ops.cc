@@ -23,11 +23,6 @@ Value sequence(int64_t count, DType dtype, const F& value) {
   return constant(numbers.cast(dtype));
 }
 
-// Whether a C++ number is one of an integer dtype; beyond 2^53 a double is inexact.
-bool is_integer_of(double value, DType dtype) {
-  return std::abs(value) <= 0x1p53 && Tensor::full(dtype, {}, value).item() == value;
-}
-
 // [outer, extent, inner], as which x is seen where one of its axes matters.
 struct Lines {
   int64_t outer, extent, inner;
@@ -62,10 +57,8 @@ Value arange(double start, double limit, double step, DType dtype) {
   if (dtype == DType::kBool) invalid(name, ": the numbers cannot be bool");
   const auto length = static_cast<int64_t>(std::max(count, 0.0));
   const double last = start + static_cast<double>(length - 1) * step;
-  if (is_integer(dtype))
-    for (const double number : {start, step, length > 0 ? last : start})
-      if (!is_integer_of(number, dtype))
-        invalid(name, ": the number ", number, " is not a value of ", dtype);
+  for (const double number : {start, step, length > 0 ? last : start})
+    prepare("arange", [&] { require_number_of(number, dtype); });
   return sequence(length, dtype, [&](double i) { return start + i * step; });
 }
 

@@ -44,6 +44,7 @@ TEST(SequenceMask, IsTrueForTheFirstPlacesOfEachLength) {
   EXPECT_TRUE(std::equal(expected.begin(), expected.end(), mask.values<bool>().begin()));
   EXPECT_EQ(sequence_mask(lengths, 0).shape(), (Shape{3, 0}));
   EXPECT_THROW(sequence_mask(lengths, -1), Error);
+  EXPECT_THROW(sequence_mask(lengths, int64_t{1} << 60), Error);
   EXPECT_THROW(sequence_mask(constant(1.5, DType::kFloat32), 2), Error);
 }
 
