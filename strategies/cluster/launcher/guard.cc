@@ -27,13 +27,14 @@ std::optional<ExitStatus> bury(pid_t child) {
 
 // What Ctrl-Z asks for: stops all processes below this one, then this one, at which the shell
 // looks, until that is continued, and then continues the others. Where there is no shell that could
-// do so, the kernel does not stop it.
+// do so, the kernel does not stop it. Its own stop waits from the beginning, so that a SIGCONT
+// which comes before it takes it back, as ever.
 void stop_for_now() {
+  std::raise(SIGTSTP);
   const std::vector<pid_t> stopped = stop_descendants();
   sigset_t stop;
   sigemptyset(&stop);
   sigaddset(&stop, SIGTSTP);
-  std::raise(SIGTSTP);
   sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // stops here
   sigprocmask(SIG_BLOCK, &stop, nullptr);
   for (const pid_t pid : stopped) kill(pid, SIGCONT);

@@ -1,5 +1,6 @@
 // How cohort-run ends, and how it begins again: real processes of the real program.
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <fstream>
@@ -235,6 +236,24 @@ TEST(LauncherSignal, StopsAllTogetherUntilTheJobIsContinued) {
     EXPECT_TRUE(eventually([&] { return std::ranges::all_of(all, is_stopped); }));
     launched.send(SIGCONT);
     EXPECT_TRUE(eventually([&] { return std::ranges::none_of(all, is_stopped); }));
+  }
+  launched.send(SIGTERM);
+  EXPECT_EQ(launched.wait(), 128 + SIGTERM);
+}
+
+// As a script does that does not look whether it has stopped yet.
+TEST(LauncherSignal, GoesOnWhereTheJobIsContinuedWhileItStops) {
+  Launched launched({.flags = {"--workers=6"}, .actions = {"print=ready", "hang"}, .is_job = true});
+  launched.wait_for_output("ready", 6);
+  const std::vector<pid_t> all = processes_of(launched);
+  ASSERT_EQ(all.size(), 8);
+  const pid_t supervisor = all[1];
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  for (int round = 0; round < 20; ++round) {
+    launched.send(SIGTSTP);
+    while (!is_stopped(supervisor)) ASSERT_LT(std::chrono::steady_clock::now(), end);  // awake
+    launched.send(SIGCONT);
+    ASSERT_TRUE(eventually([&] { return std::ranges::none_of(all, is_stopped); })) << round;
   }
   launched.send(SIGTERM);
   EXPECT_EQ(launched.wait(), 128 + SIGTERM);
