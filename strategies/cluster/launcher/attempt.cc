@@ -253,16 +253,18 @@ void Attempt::tell(const Message& message) const {
 }
 
 void Attempt::reap() {
-  int status = 0;
-  pid_t pid = 0;
-  while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-    const auto ended = std::find_if(tasks_.begin(), tasks_.end(), [&](const TaskRun& run) {
-      return run.pid == pid && !run.ended;
+  siginfo_t ended{};
+  int found = 0;
+  while ((found = waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT)) == 0 && ended.si_pid) {
+    const auto task = std::find_if(tasks_.begin(), tasks_.end(), [&](const TaskRun& run) {
+      return run.pid == ended.si_pid && !run.ended;
     });
-    if (ended != tasks_.end())
-      record(static_cast<size_t>(ended - tasks_.begin()), ExitStatus(status));
+    if (task != tasks_.end()) record(static_cast<size_t>(task - tasks_.begin()), ExitStatus(ended));
+    // Not before what is left of its group is killed, whose number others could have after this.
+    waitpid(ended.si_pid, nullptr, 0);
+    ended = {};
   }
-  has_children_ = pid == 0;
+  has_children_ = found == 0;
 }
 
 void Attempt::record(size_t task, ExitStatus status) {

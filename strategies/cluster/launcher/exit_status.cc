@@ -1,6 +1,5 @@
 #include "strategies/cluster/launcher/exit_status.h"
 
-#include <csignal>
 #include <cstring>
 #include <sys/wait.h>
 
@@ -11,6 +10,11 @@ namespace cohort::launcher {
 std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);
   return name ? str("SIG", name) : str("signal ", signal);
+}
+
+ExitStatus::ExitStatus(const siginfo_t& ended)
+    : status_(ended.si_code == CLD_EXITED ? W_EXITCODE(ended.si_status, 0) : ended.si_status) {
+  if (ended.si_code == CLD_DUMPED) status_ |= WCOREFLAG;
 }
 
 bool ExitStatus::was_killed() const { return WIFSIGNALED(status_); }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <csignal>
 #include <string>
 
 namespace cohort::launcher {
@@ -10,11 +11,12 @@ inline constexpr int kResumable = 42;
 // "SIGTERM" and so on.
 std::string signal_name(int signal);
 
-// How a process ended: a status of waitpid().
+// How a process ended: a status of waitpid(), or what waitid() tells.
 class ExitStatus {
  public:
   ExitStatus() = default;
   explicit ExitStatus(int status) : status_(status) {}
+  explicit ExitStatus(const siginfo_t& ended);
 
   bool was_killed() const;  // by a signal
   bool was_killed_by(int signal) const { return was_killed() && code() == 128 + signal; }
