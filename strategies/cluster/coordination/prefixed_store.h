@@ -7,8 +7,8 @@
 
 namespace cohort {
 
-// Those keys of another store that begin with a prefix, which callers leave out: so they cannot
-// touch the others. Keys are shorter by it; errors of the other store name them with it.
+// Those keys of another store that begin with a prefix, which callers leave out, as do errors: so
+// they cannot touch the others. Keys are shorter by it.
 class PrefixedStore final : public KeyValueStore {
  public:
   // `store` outlives this.
@@ -25,7 +25,9 @@ class PrefixedStore final : public KeyValueStore {
   void check() const override { store_.check(); }
 
  private:
-  std::string whole(std::string_view key) const;
+  // What `ask` returns for the whole key.
+  template <typename Ask>
+  auto with_whole(std::string_view key, const Ask& ask) const;
 
   KeyValueStore& store_;
   const std::string prefix_;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/quote.h"
 #include "strategies/cluster/coordination/in_memory_store.h"
 #include "tests/testing/error_of.h"
 
@@ -10,6 +11,7 @@ namespace cohort::testing {
 namespace {
 
 using std::chrono::milliseconds;
+using ::testing::HasSubstr;
 
 TEST(PrefixedStoreTest, HasKeysOfItsOwn) {
   InMemoryStore whole;
@@ -31,9 +33,27 @@ TEST(PrefixedStoreTest, HasKeysOfItsOwn) {
 TEST(PrefixedStoreTest, RefusesKeysThatHaveNoBytesOrTooMany) {
   InMemoryStore whole;
   PrefixedStore part(whole, "user/");
-  for (const std::string& key : {std::string(), std::string(KeyValueStore::kMaxKeyBytes, 'k')})
-    EXPECT_EQ(error_of([&] { part.set(key, "value"); }).code(), Code::kInvalidArgument);
-  part.set(std::string(1000, 'k'), "value");
+  const size_t most = KeyValueStore::kMaxKeyBytes - 5;
+  for (const size_t bytes : {size_t{0}, most + 1}) {
+    const Error error = error_of([&] { part.set(std::string(bytes, 'k'), "value"); });
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_THAT(error.message(), HasSubstr(str("has ", bytes, " bytes; expected 1 to ", most)));
+  }
+  part.set(std::string(most, 'k'), "value");
+}
+
+TEST(PrefixedStoreTest, ErrorsNameKeysAsCallersDo) {
+  InMemoryStore whole;
+  PrefixedStore part(whole, "user/");
+  const Error missing = error_of([&] { part.get("ready", milliseconds(0)); });
+  EXPECT_EQ(missing.code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(missing.message(), "nobody has set key \"ready\" within 0 ms");
+  part.set("ready", "yes");
+  EXPECT_EQ(error_of([&] { part.add("ready", 1); }).message(),
+            "key \"ready\" holds \"yes\", which is no number to add to");
+  const std::string key(100, 'k');
+  const Error long_key = error_of([&] { part.get(key, milliseconds(0)); });
+  EXPECT_THAT(long_key.message(), HasSubstr(quote(key))) << "also where it is shown in part";
 }
 
 }  // namespace
