@@ -1,37 +1,38 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
-#include <set>
 
-#include "core/base/comma_separated.h"
-#include "core/base/quote.h"
 #include "core/base/time_limits.h"
+#include "strategies/cluster/coordination/barrier_table.h"
 #include "strategies/cluster/coordination/in_memory_store.h"
-#include "strategies/cluster/coordination/limits.h"
+#include "strategies/cluster/coordination/roster.h"
 #include "strategies/cross_device/time_limit.h"
 #include "strategies/multi_worker/worker_link.h"
 
 namespace cohort {
 namespace {
 
-// One use of a name by each worker.
-struct Barrier {
-  std::set<int> present;         // ranks that have come in time
-  std::optional<Error> failure;  // once somebody has waited in vain
-  int returned = 0;              // ranks
-};
+using Clock = std::chrono::steady_clock;
 
 // What the workers share.
 struct Job {
-  explicit Job(int count) : size(count) {}
+  explicit Job(int size) : roster(World{.size = size}) {}
 
-  const int size;
+  // Wakes those who waited for it.
+  void take(const coordination::Answers& given) {
+    for (const coordination::Answer& answer : given) answers.emplace(answer.to.id, answer.error);
+    changed.notify_all();
+  }
+
+  const coordination::Roster roster;
   InMemoryStore store;
   std::mutex calling;  // callbacks
   std::mutex mutex;    // guards what follows
   std::condition_variable changed;
   std::map<std::string, std::vector<std::unique_ptr<Communicator>>> groups;
-  std::map<std::string, Barrier> barriers;
+  coordination::BarrierTable barriers{roster};
+  uint64_t calls = 0;                                // of barrier()
+  std::map<uint64_t, std::optional<Error>> answers;  // to calls that wait
   std::optional<Error> failure;
   int left = 0;
   coordination::FailureCallbacks callbacks;
@@ -47,8 +48,8 @@ class InProcessLink final : public WorkerLink {
   }
 
   int rank() const override { return rank_; }
-  int size() const override { return job_->size; }
-  std::string name(int rank) const override { return str("worker:", rank); }
+  int size() const override { return job_->roster.size(); }
+  std::string name(int rank) const override { return job_->roster.name(rank); }
 
   std::vector<std::unique_ptr<Communicator>> connect(
       const std::string& name, int local, std::optional<std::chrono::milliseconds> limit) override {
@@ -57,8 +58,8 @@ class InProcessLink final : public WorkerLink {
     auto& group = job_->groups[str(name, " ", uses_[name]++, " of ", local)];
     if (group.empty()) group = make_group(local, limit);
     std::vector<std::unique_ptr<Communicator>> own;
-    for (int i = 0; i < local; ++i)
-      own.push_back(std::move(group[static_cast<size_t>(rank_ * local + i)]));
+    for (int r = rank_ * local; r < (rank_ + 1) * local; ++r)
+      own.push_back(std::move(group[static_cast<size_t>(r)]));
     return own;
   }
 
@@ -66,21 +67,16 @@ class InProcessLink final : public WorkerLink {
 
   void barrier(const std::string& name, std::chrono::milliseconds timeout) override {
     std::unique_lock lock(job_->mutex);
-    const std::string use = str(name, " ", barrier_uses_[name]++);
-    Barrier& barrier = job_->barriers[use];
-    if (!barrier.failure) barrier.present.insert(rank_);
-    job_->changed.notify_all();
-    const bool is_over = job_->changed.wait_for(lock, clamped(timeout), [&] {
-      return job_->failure || barrier.failure ||
-             static_cast<int>(barrier.present.size()) == job_->size;
-    });
-    if (!is_over) {
-      barrier.failure = late(name, clamped(timeout), barrier.present);
-      job_->changed.notify_all();
-    }
-    const auto failure = job_->failure ? job_->failure : barrier.failure;
-    if (++barrier.returned == job_->size) job_->barriers.erase(use);
-    if (failure) throw *failure;
+    const uint64_t call = job_->calls++;
+    const auto limit = clamped(timeout);
+    const auto now = Clock::now();
+    job_->take(job_->barriers.arrive({rank_, call}, name, limit, now));
+    while (!job_->failure && !job_->answers.contains(call))
+      if (job_->changed.wait_until(lock, now + limit) == std::cv_status::timeout)
+        job_->take(job_->barriers.expire(Clock::now()));
+    const auto answer = job_->answers.extract(call);
+    if (job_->failure) throw *job_->failure;
+    if (answer.mapped()) throw *answer.mapped();
   }
 
   std::optional<Error> failure(std::chrono::milliseconds timeout) override {
@@ -110,31 +106,18 @@ class InProcessLink final : public WorkerLink {
     left_ = true;
     ++job_->left;
     job_->changed.notify_all();
-    job_->changed.wait_for(lock, timeout,
-                           [&] { return job_->failure || job_->left == job_->size; });
+    job_->changed.wait_for(lock, timeout, [&] { return job_->failure || job_->left == size(); });
     if (job_->failure) throw *job_->failure;
   }
 
  private:
   std::vector<std::unique_ptr<Communicator>> make_group(
       int local, std::optional<std::chrono::milliseconds> limit) const {
-    auto group = make_in_process_communicators(job_->size * local);
+    auto group = make_in_process_communicators(size() * local);
     if (!limit || group.size() == 1) return group;  // one rank waits for nobody
     std::vector<std::string> names;
-    for (int r = 0; r < job_->size * local; ++r) names.push_back(name(r / local));
+    for (int r = 0; r < size() * local; ++r) names.push_back(name(r / local));
     return with_time_limit(std::move(group), *limit, names);
-  }
-
-  Error late(const std::string& barrier, std::chrono::milliseconds timeout,
-             const std::set<int>& present) const {
-    std::vector<std::string> missing;
-    for (int r = 0; r < job_->size; ++r)
-      if (!present.contains(r)) missing.push_back(name(r));
-    return Error(Code::kDeadlineExceeded,
-                 str("barrier ", quote(barrier), ": ", name(rank_), " has waited ",
-                     coordination::in_words(timeout), " for ", comma_separated(missing), "; ",
-                     present.size(), " of ", job_->size, " workers have come"),
-                 missing.size() == 1 ? missing[0] : "");
   }
 
   void call_all(const Error& error) {
@@ -144,7 +127,7 @@ class InProcessLink final : public WorkerLink {
 
   const std::shared_ptr<Job> job_;
   const int rank_;
-  std::map<std::string, int> uses_, barrier_uses_;  // of a name
+  std::map<std::string, int> uses_;  // of a name
   bool left_ = false;
   // Of the job, and alive as long as it.
   const std::shared_ptr<coordination::FailureCallbacks> callbacks_{job_, &job_->callbacks};

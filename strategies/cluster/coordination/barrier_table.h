@@ -15,9 +15,10 @@
 
 namespace cohort::coordination {
 
-// The leader's barriers. A name may be used again and again: the n-th use by each member is one
-// barrier. When the time of one member runs out, the barrier has failed for all, also for those who
-// come later. Not synchronised. Calls return what is to be answered now.
+// The barriers of a job, at its leader or in a process that is all of it. A name may be used again
+// and again: the n-th use by each member is one barrier. When the time of one member runs out, the
+// barrier has failed for all, also for those who come later. Not synchronised. Calls return what is
+// to be answered now.
 class BarrierTable {
  public:
   using Time = RunningClock::Time;

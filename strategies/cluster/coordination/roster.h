@@ -17,6 +17,8 @@ class Roster {
   // kFailedPrecondition for a job of several tasks whose leader's address is not known; else the
   // errors of ClusterResolver::world().
   explicit Roster(const ClusterResolver& resolver);
+  // Of tasks of one process: only ranks are known, and there is no leader to be found.
+  explicit Roster(const World& world) : world_(world) {}
 
   int rank() const { return world_.rank; }  // of this task
   int size() const { return world_.size; }
@@ -38,7 +40,7 @@ class Roster {
   World world_;
   std::optional<Address> leader_;
   ClusterSpec spec_;
-  uint64_t hash_;
+  uint64_t hash_ = 0;
 };
 
 }  // namespace cohort::coordination

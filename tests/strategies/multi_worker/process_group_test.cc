@@ -104,6 +104,19 @@ TEST(ProcessGroupTest, ABarrierNamesWhoHasNotComeAndTheGroupGoesOn) {
   });
 }
 
+TEST(ProcessGroupTest, ABarrierNeedsANameThatIsNotTooLong) {
+  on_all_links(2, [](const Options& options) {
+    MultiWorkerMirroredStrategy strategy(options);
+    collective::ProcessGroup group({.link = strategy.link()});
+    for (const size_t bytes : {size_t{0}, size_t{257}}) {
+      const Error error = error_of([&] { group.barrier(std::string(bytes, 'n'), kPlenty); });
+      EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+      EXPECT_THAT(error.message(), HasSubstr(str("a name of ", bytes, " bytes")));
+    }
+    group.barrier(std::string(256, 'n'), kPlenty);
+  });
+}
+
 TEST(ProcessGroupTest, WorksBesideAStrategyWhicheverEndsFirst) {
   for (const bool strategy_first : {false, true})
     on_all_links(3, [strategy_first](const Options& options) {
