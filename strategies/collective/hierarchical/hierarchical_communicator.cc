@@ -160,7 +160,10 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
 
   // The first host whose ranks do not make the same call as those of the first; else 0.
   int32_t find_odd_host(const Call& call) {
-    const auto calls = tell_all(*leaders_, fingerprint(call, agreed_));
+    const Fingerprint own = fingerprint(call, agreed_);
+    std::vector<Fingerprint> calls(static_cast<size_t>(leaders_->size()));
+    const std::vector<int64_t> bytes(calls.size(), sizeof own);
+    run_tcp_collective(*leaders_, AllGatherCall{&own, calls.data(), bytes}, agreed_, &call);
     const auto odd = std::find_if(calls.begin(), calls.end(),
                                   [&](const Fingerprint& f) { return !(f == calls[0]); });
     return odd == calls.end() ? 0 : static_cast<int32_t>(odd - calls.begin());

@@ -237,7 +237,7 @@ void Exchange::warn() {
   int first = 0;
   while (std::find(missing.begin(), missing.end(), first) != missing.end()) ++first;
   if (!missing.empty() && first == rank())
-    stall_.say(control_.name(rank()), describe(*call_), names(missing));
+    stall_.say(control_.name(rank()), described(), names(missing));
 }
 
 std::optional<Error> Exchange::verdict(bool timed_out) const {
@@ -270,7 +270,7 @@ std::optional<Error> Exchange::verdict(bool timed_out) const {
     if (p != rank() && operation_->expects(p)) awaited.push_back(p);
   return Error(Code::kDeadlineExceeded,
                str(control_.name(rank()), " has waited for ", in_seconds(timeout_), " in ",
-                   describe(*call_), " for ",
+                   described(), " for ",
                    !missing.empty()   ? names(missing) + ", which did not make the call"
                    : !awaited.empty() ? names(awaited) + ", whose data did not come"
                                       : "the others to take its data"),
@@ -283,6 +283,8 @@ std::string Exchange::names(const std::vector<int>& peers) const {
   const auto name = [this](int peer) { return control_.name(peer); };
   return comma_separated(peers, name);
 }
+
+std::string Exchange::described() const { return describe(whole_ != nullptr ? *whole_ : *call_); }
 
 std::chrono::microseconds Exchange::sending_time(int peer) const {
   return net::sending_time(connections_[static_cast<size_t>(peer)]->fd());

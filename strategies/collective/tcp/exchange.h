@@ -51,8 +51,12 @@ class Exchange final : private Receiver {
   // `blocks`: what the rounds carry, size() blocks of as many bytes, of which the first is this
   // rank's and block b will be that of rank (rank + b) % size; or null.
   void run(const Call& call, Operation& operation, const Memory* blocks = nullptr);
-  // What errors call the collectives that follow; without it, they are counted from 1.
-  void set_number(std::optional<uint64_t> number) { number_ = number; }
+  // What errors call the collectives that follow; without it, they are counted from 1. Of which
+  // call they are a part, as warnings say; null where each is one by itself.
+  void set_name(std::optional<uint64_t> number, const Call* whole) {
+    number_ = number;
+    whole_ = whole;
+  }
   // When the first frame of the last collective came: no rank was waited for any more by then, or
   // data moved already.
   Clock::time_point first_heard() const { return first_heard_; }
@@ -91,6 +95,8 @@ class Exchange final : private Receiver {
   void warn();
   std::optional<Error> verdict(bool timed_out) const;
   std::string names(const std::vector<int>& peers) const;
+  // What a rank waits in.
+  std::string described() const;
   void send_rounds();
   int rounds() const;
 
@@ -110,6 +116,7 @@ class Exchange final : private Receiver {
   Fingerprint fingerprint_;
   uint64_t sequence_ = 0;
   std::optional<uint64_t> number_;
+  const Call* whole_ = nullptr;
   int sent_rounds_ = 0;
   uint32_t heard_rounds_ = 0;  // a bit each
   int sender_ = -1, receiver_ = -1;

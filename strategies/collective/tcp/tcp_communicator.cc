@@ -97,11 +97,11 @@ class TcpCommunicator final : public Communicator {
     queue_->drain();
     run_now(call);
   }
-  void run(const Call& call, uint64_t number) {
+  void run(const Call& call, uint64_t number, const Call* whole) {
     queue_->drain();
-    exchange_.set_number(number);
+    exchange_.set_name(number, whole);
     run_now(call);
-    exchange_.set_number(std::nullopt);
+    exchange_.set_name(std::nullopt, nullptr);
   }
   int64_t start(const Call& call) override { return queue_->start(call); }
   int64_t start_send(const SendCall& call) override {
@@ -489,8 +489,8 @@ std::unique_ptr<Communicator> split_tcp_communicator(Communicator& whole, int co
   return own.split(color, key, options, numbers);
 }
 
-void run_tcp_collective(Communicator& group, const Call& call, uint64_t number) {
-  tcp::known(group).run(call, number);
+void run_tcp_collective(Communicator& group, const Call& call, uint64_t number, const Call* whole) {
+  tcp::known(group).run(call, number, whole);
 }
 
 TcpRankName tcp_rank_name(Communicator& group, int rank) { return tcp::known(group).name_of(rank); }

@@ -84,8 +84,10 @@ std::unique_ptr<Communicator> split_tcp_communicator(Communicator& whole, int co
                                                      const std::vector<int>& numbers = {});
 
 // `group.run(call)`, of a communicator made by one of the above that has several ranks. `number` is
-// what errors call the collective.
-void run_tcp_collective(Communicator& group, const Call& call, uint64_t number);
+// what errors call the collective, and `whole`, of which it is a part, what ranks are said to wait
+// in.
+void run_tcp_collective(Communicator& group, const Call& call, uint64_t number,
+                        const Call* whole = nullptr);
 
 // What errors call a rank of such a communicator: "worker:2 (rank 2) at 10.0.0.3:4000" and, as the
 // one at fault, "worker:2", or "" where ranks have no tasks.
