@@ -1,7 +1,6 @@
 #include "core/collective/rendezvous.h"
 
-#include <thread>
-
+#include "core/base/cores.h"
 #include "core/base/spin_pause.h"
 
 namespace cohort {
@@ -13,9 +12,7 @@ constexpr int kSpins = 256;
 }  // namespace
 
 // Waiting awake pays only where the others can run meanwhile.
-Rendezvous::Rendezvous(int size)
-    : size_(size),
-      spins_(static_cast<int>(std::thread::hardware_concurrency()) >= size ? kSpins : 0) {}
+Rendezvous::Rendezvous(int size) : size_(size), spins_(available_cores() >= size ? kSpins : 0) {}
 
 void Rendezvous::meet() {
   uint32_t state = state_.load(std::memory_order_acquire);
