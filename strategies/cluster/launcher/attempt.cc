@@ -113,7 +113,7 @@ Log Attempt::log_of(size_t task, Restarts restarts, const char* stream) const {
     return open_log(setting_.options.log_dir, restarts, setting_.cluster.tasks()[task], stream);
   } catch (const Error& error) {
     if (restarts.of_all + restarts.of_task == 0) throw;
-    setting_.note(error.message(), "; going on without this log");
+    setting_.say(error.message(), "; going on without this log");
     return {};
   }
 }

@@ -219,7 +219,7 @@ TEST(LauncherOutput, GoesOnWithoutLogFilesThatCannotBeHadAtARestart) {
   const TemporaryFolder folder("launcher");
   const std::string place = folder.path() + "/attempt-1";
   std::ofstream{place};  // a file where the folder is to be
-  const Finished run = finish({.flags = {"--restarts=1", "--log_dir=" + folder.path()},
+  const Finished run = finish({.flags = {"--restarts=1", "--log_dir=" + folder.path(), "--quiet"},
                                .actions = {"fail_before_restart=1", "print=trained"}});
   EXPECT_EQ(run.code, 0) << run.errors;
   EXPECT_THAT(run.errors, HasSubstr("cohort-run: cannot create the folder " + place));
