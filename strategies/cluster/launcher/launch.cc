@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include "core/base/cores.h"
@@ -39,15 +38,6 @@ namespace {
   fail_to_run(errno, program);
 }
 
-// So that no pipe takes the place of a standard stream that the caller closed.
-void open_standard_streams() {
-  for (int descriptor = 0; descriptor <= STDERR_FILENO; ++descriptor) {
-    if (fcntl(descriptor, F_GETFD) < 0 && open("/dev/null", O_RDWR) != descriptor) {
-      fail_system("cannot open /dev/null");
-    }
-  }
-}
-
 void divide_cores(const Options& options, Environment& environment) {
   const int tasks = options.chief + options.workers + options.ps + options.evaluator;
   if (environment.has("OMP_NUM_THREADS") || tasks == 1) return;
@@ -77,7 +67,6 @@ int launch(int argc, char** argv) {
   }
 
   raise_descriptor_limit(options);
-  open_standard_streams();
   forget_outer_launcher(environment);
   divide_cores(options, environment);
   const Signals signals;
