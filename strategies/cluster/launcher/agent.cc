@@ -149,7 +149,7 @@ void Agent::try_again(const std::string& why, Time now) {
     fail(Code::kDeadlineExceeded, "gave up waiting for ", place(), " after ",
          nodes().join_timeout.count(), " s: ", why);
   }
-  if (now < next_report_) return;
+  if (now < next_report_ || options_.quiet) return;
   next_report_ = now + kReportInterval;
   note_(str("waiting for ", place(), ": ", why, "; giving up in ", left, " s"));
 }

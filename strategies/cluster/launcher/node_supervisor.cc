@@ -32,7 +32,7 @@ class NodeSupervisor {
         signals_(signals),
         lifeline_(lifeline),
         signal_queue_(signals.queue()),
-        agent_(options, [this](const std::string& line) { note(line); }) {}
+        agent_(options, [this](const std::string& line) { say(line); }) {}
 
   int run() {
     const int code = take_part();
@@ -137,7 +137,11 @@ class NodeSupervisor {
     return signal;
   }
 
-  void note(const std::string& line) { console_.errors->append(str("cohort-run: ", line, "\n")); }
+  void say(const std::string& line) { console_.errors->append(str("cohort-run: ", line, "\n")); }
+  // What --quiet does not want.
+  void note(const std::string& line) {
+    if (!options_.quiet) say(line);
+  }
 
   const Options& options_;
   const std::string& program_;

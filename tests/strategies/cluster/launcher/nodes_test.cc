@@ -331,11 +331,13 @@ TEST(NodesTest, KnowAnInterruptOfAllFromASecondOne) {
 TEST(NodesTest, EndByASignalWhileTheyWait) {
   Nodes nodes({"--nnodes=3"});
   nodes.start_rank(0);
-  nodes.start_rank(2).wait_for_errors("waiting for nodes: 2 of 3 nodes are here");
+  nodes.start({"--node_rank=2", "--quiet"})
+      .wait_for_errors("waiting for nodes: 2 of 3 nodes are here");
   EXPECT_THAT(nodes[1].errors(), HasSubstr("missing: --node_rank 1"));
   nodes[1].send(SIGTERM);
   EXPECT_THAT(nodes.wait(), ElementsAre(128 + SIGTERM, 128 + SIGTERM));
   EXPECT_THAT(nodes[0].errors(), HasSubstr("got SIGTERM while the job waited for nodes"));
+  EXPECT_THAT(nodes[1].errors(), Not(HasSubstr("asking the rendezvous"))) << "it is to be quiet";
 }
 
 TEST(NodesTest, GiveUpWithoutTheOthers) {
