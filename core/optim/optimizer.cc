@@ -8,6 +8,7 @@
 #include "core/optim/optimizer_state.h"
 #include "core/optim/reduction.h"
 #include "core/optim/rules.h"
+#include "core/optim/variable_groups.h"
 
 namespace cohort::optim {
 namespace {
@@ -65,6 +66,7 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOpti
   check_learning_rate(options.learning_rate.value());
   if (const auto& decay = options.weight_decay.factor)
     check_not_negative("weight_decay", "the factor", *decay);
+  check_groups(options.groups);
   state_->rule = std::move(rule);
   state_->options = options;
 }
@@ -151,6 +153,7 @@ const OptimizerOptions& Optimizer::options() const { return state_->options; }
 
 void Optimizer::build(const std::vector<VariablePtr>& variables) const {
   check_variables(variables);
+  state_->check_groups_name(variables);
   state_->make_counters();
   for (const VariablePtr& variable : variables) state_->slots_of(variable);
 }

@@ -80,11 +80,25 @@ struct WeightDecay {
   std::vector<std::string> exclude = {};
 };
 
+// Variables that are trained otherwise than the rest, such as a backbone at a tenth of the rate.
+struct VariableGroup {
+  // Those that one of these names, as WeightDecay::exclude does. Of several groups that name a
+  // variable it is in the first. One that names none of the variables that the optimizer is given
+  // first, by build() or while a step is traced, is kInvalidArgument then.
+  std::vector<std::string> variables = {};
+  // Of the learning rate, of a schedule too: finite and not negative (kInvalidArgument).
+  double learning_rate_multiplier = 1;
+  // In the place of WeightDecay::factor, with the same bounds; none: that. What is excluded from
+  // decay is excluded in all groups.
+  std::optional<double> weight_decay = {};
+};
+
 // What every optimizer is made of besides its rule.
 struct OptimizerOptions {
   LearningRate learning_rate = 0.001;
   GradientOptions gradients = {};
   WeightDecay weight_decay = {};
+  std::vector<VariableGroup> groups = {};
   std::string name = "optimizer";  // in front of its variables' names
 };
 
@@ -136,7 +150,8 @@ class Optimizer {
 
   // Calls made so far: an int64 scalar, created under the strategy that is current at first use.
   const std::shared_ptr<Variable>& iterations() const;
-  // The rate that the next update uses. Setting it is kFailedPrecondition under a schedule.
+  // The rate that the next update uses, which groups multiply. Setting it is kFailedPrecondition
+  // under a schedule.
   double learning_rate() const;
   void set_learning_rate(double value) const;
   // Everything to be saved: iterations, the learning rate unless scheduled, what loss scaling

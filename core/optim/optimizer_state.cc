@@ -3,6 +3,7 @@
 #include "core/distribute/row_variable.h"
 #include "core/distribute/strategy.h"
 #include "core/ops/math_ops.h"
+#include "core/optim/variable_groups.h"
 #include "core/optim/variable_path.h"
 
 namespace cohort::optim {
@@ -136,9 +137,19 @@ PowerSgdState Optimizer::State::make_power_sgd_state(
 }
 
 double Optimizer::State::decay_of(const Variable& variable) const {
-  for (const std::string& entry : options.weight_decay.exclude)
-    if (is_named_by(variable.name(), entry)) return 0;
+  if (is_named_by(variable.name(), options.weight_decay.exclude)) return 0;
+  const VariableGroup* const group = group_of(variable, options.groups);
+  if (group && group->weight_decay) return *group->weight_decay;
   return options.weight_decay.factor.value_or(0);
+}
+
+double Optimizer::State::rate_multiplier_of(const Variable& variable) const {
+  const VariableGroup* const group = group_of(variable, options.groups);
+  return group ? group->learning_rate_multiplier : 1;
+}
+
+void Optimizer::State::check_groups_name(const std::vector<VariablePtr>& variables) const {
+  if (slots.empty() && !variables.empty()) require_named(options.groups, variables);
 }
 
 }  // namespace cohort::optim

@@ -30,15 +30,19 @@ struct Optimizer::State {
     VariablePtr accumulator;
     PowerSgdState power_sgd;
   };
+  // What variables of one multiplier of the learning rate share in a step.
+  struct Rate {
+    Value learning_rate;         // float64
+    std::vector<Value> scalars;  // float64, of the rule
+  };
   // What all variables share while one step is traced.
   struct Step {
-    Value calls;                 // made before this one: int64
-    Value learning_rate;         // float64
-    Value number;                // of the update, from 1: float64
-    std::vector<Value> scalars;  // float64, of the rule
-    Value is_update;             // bool, or none: every call is one
-    Value applies;               // whether an update is made, and
-    Value skips;                 // whether it is left out; none: as is_update, and never
+    Value calls;                   // made before this one: int64
+    Value number;                  // of the update, from 1: float64
+    std::map<double, Rate> rates;  // by their multipliers, of which 1 is one
+    Value is_update;               // bool, or none: every call is one
+    Value applies;                 // whether an update is made, and
+    Value skips;                   // whether it is left out; none: as is_update, and never
     ValueMap<std::map<DType, Value>> casts;
 
     // `finite`: whether all gradients are.
@@ -81,6 +85,10 @@ struct Optimizer::State {
   // The factor of weight decay; 0: none.
   double decay_of(const Variable& variable) const;
   bool decays(const Variable& variable) const { return decay_of(variable) != 0; }
+  // That of its group.
+  double rate_multiplier_of(const Variable& variable) const;
+  // Requires that all that groups name is among these variables, if they are the first ones.
+  void check_groups_name(const std::vector<VariablePtr>& variables) const;
 
   // --- A step, while it is traced
 

@@ -54,7 +54,12 @@ void Optimizer::State::warn_without_gradient(const Variable& variable) {
 }
 
 void Optimizer::State::warn_of_exclusions(const std::vector<VariablePtr>& variables) {
-  if (options.weight_decay.factor.value_or(0) == 0) return;
+  const auto decays = [](const VariableGroup& group) {
+    return group.weight_decay.value_or(0) != 0;
+  };
+  if (options.weight_decay.factor.value_or(0) == 0 &&
+      std::none_of(options.groups.begin(), options.groups.end(), decays))
+    return;
   for (const std::string& entry : options.weight_decay.exclude) {
     const auto is_named = [&](const VariablePtr& each) { return is_named_by(each->name(), entry); };
     if (std::none_of(variables.begin(), variables.end(), is_named) &&
@@ -87,9 +92,14 @@ Optimizer::State::Step Optimizer::State::begin_step() {
   step.applies = step.is_update;
   if (scales_loss()) updates = without_skipped(updates);
   const Schedule& schedule = options.learning_rate.schedule();
-  step.learning_rate = schedule ? rate_of(schedule, updates) : learning_rate->read();
+  const Value rate = schedule ? rate_of(schedule, updates) : learning_rate->read();
   step.number = updates + 1.0;
-  step.scalars = rule->scalars(step.learning_rate, step.number);
+  step.rates[1].learning_rate = rate;
+  for (const VariableGroup& group : options.groups)
+    if (const double factor = group.learning_rate_multiplier; factor != 1)
+      step.rates[factor].learning_rate = rate * factor;
+  for (auto& [multiplier, each] : step.rates)
+    each.scalars = rule->scalars(each.learning_rate, step.number);
   return step;
 }
 
@@ -159,10 +169,11 @@ void Optimizer::State::update(Step& step, const Move& move) {
   };
   const Value before = load(*move.variable, move.gradient);
   Value start = before;
+  const Rate& rate = step.rates.at(rate_multiplier_of(*move.variable));
   if (const double decay = decay_of(*move.variable); decay != 0)
-    start = before - before * step.as(dtype, step.learning_rate) * decay;
+    start = before - before * step.as(dtype, rate.learning_rate) * decay;
   std::vector<Value> scalars, slots_before;
-  for (const Value& scalar : step.scalars) scalars.push_back(step.as(dtype, scalar));
+  for (const Value& scalar : rate.scalars) scalars.push_back(step.as(dtype, scalar));
   for (const VariablePtr& slot : kept.of_rule) slots_before.push_back(load(*slot, move.gradient));
   std::vector<Value> slots_after = slots_before;
   Value after = rule->update(start, move.gradient.values, slots_after, scalars);
@@ -174,6 +185,7 @@ void Optimizer::State::update(Step& step, const Move& move) {
 
 void Optimizer::State::apply(const std::vector<Gradient>& gradients,
                              const std::vector<VariablePtr>& variables, bool are_sums) {
+  check_groups_name(variables);
   if (variables.empty())
     warn_without_variables();
   else
@@ -231,9 +243,12 @@ void Optimizer::State::adjust_loss_scale(const Step& step) const {
 void Optimizer::State::push(RemoteUpdates& remote, const Step& step,
                             const std::vector<Move>& moves) const {
   for (const Move& move : moves)
-    remote.push(move.variable, move.gradient, step.learning_rate, step.number, step.applies);
+    remote.push(move.variable, move.gradient,
+                step.rates.at(rate_multiplier_of(*move.variable)).learning_rate, step.number,
+                step.applies);
   const auto count = [&](const VariablePtr& counter, const Value& when) {
-    remote.push(counter, {.values = ops::constant(0, DType::kInt64)}, step.learning_rate, {}, when);
+    remote.push(counter, {.values = ops::constant(0, DType::kInt64)},
+                step.rates.at(1).learning_rate, {}, when);
   };
   count(iterations, {});
   if (!step.skips.defined()) return;

@@ -11,6 +11,7 @@ struct SGDOptions {
   double momentum = 0;
   bool nesterov = false;
   WeightDecay weight_decay = {};
+  std::vector<VariableGroup> groups = {};
   GradientOptions gradients = {};
   std::string name = "optimizer";
 };
@@ -26,6 +27,7 @@ struct AdamOptions {
   // slots of all rows decay and moves all rows (TensorFlow Addons' LazyAdam).
   bool lazy = false;
   WeightDecay weight_decay = {};
+  std::vector<VariableGroup> groups = {};
   GradientOptions gradients = {};
   std::string name = "optimizer";
 };
@@ -42,6 +44,7 @@ struct RMSpropOptions {
   double epsilon = 1e-7;
   bool centered = false;
   WeightDecay weight_decay = {};
+  std::vector<VariableGroup> groups = {};
   GradientOptions gradients = {};
   std::string name = "optimizer";
 };
@@ -54,6 +57,7 @@ struct AdagradOptions {
   double initial_accumulator_value = 0.1;
   double epsilon = 1e-7;
   WeightDecay weight_decay = {};
+  std::vector<VariableGroup> groups = {};
   GradientOptions gradients = {};
   std::string name = "optimizer";
 };
@@ -65,6 +69,7 @@ struct LambOptions {
   double beta_2 = 0.999;
   double epsilon = 1e-7;
   WeightDecay weight_decay = {};
+  std::vector<VariableGroup> groups = {};
   GradientOptions gradients = {};
   std::string name = "optimizer";
 };

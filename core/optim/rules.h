@@ -17,6 +17,7 @@ Optimizer make_optimizer(std::shared_ptr<const UpdateRule> rule, LearningRate&& 
   return Optimizer(std::move(rule), {.learning_rate = std::move(learning_rate),
                                      .gradients = options.gradients,
                                      .weight_decay = options.weight_decay,
+                                     .groups = options.groups,
                                      .name = options.name});
 }
 

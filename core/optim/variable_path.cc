@@ -1,7 +1,6 @@
 #include "core/optim/variable_path.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace cohort::optim {
 namespace {
@@ -28,6 +27,11 @@ bool is_named_by(std::string_view path, std::string_view entry) {
   const std::vector<std::string_view> parts = parts_of(path), named = parts_of(entry);
   return std::search(parts.begin(), parts.end(), named.begin(), named.end(), is_part_named_by) !=
          parts.end();
+}
+
+bool is_named_by(std::string_view path, const std::vector<std::string>& entries) {
+  return std::any_of(entries.begin(), entries.end(),
+                     [&](const std::string& entry) { return is_named_by(path, entry); });
 }
 
 }  // namespace cohort::optim

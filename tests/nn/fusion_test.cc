@@ -144,9 +144,14 @@ TEST(FusionTest, ASoftmaxAndItsCrossEntropyAreOneKernelEachWay) {
 
 TEST(FusionTest, AllVariablesAreUpdatedByOneKernel) {
   const std::pair<std::string, optim::Optimizer> optimizers[] = {
-      {"SGD", optim::SGD(0.1)},          {"momentum", optim::SGD(0.1, {.momentum = 0.9})},
-      {"RMSprop", optim::RMSprop(0.01)}, {"Adagrad", optim::Adagrad(0.01)},
-      {"Adam", optim::Adam(0.01)},       {"AdamW", optim::AdamW(0.01)}};
+      {"SGD", optim::SGD(0.1)},
+      {"momentum", optim::SGD(0.1, {.momentum = 0.9})},
+      {"RMSprop", optim::RMSprop(0.01)},
+      {"Adagrad", optim::Adagrad(0.01)},
+      {"Adam", optim::Adam(0.01)},
+      {"AdamW", optim::AdamW(0.01)},
+      {"rates of groups",
+       optim::AdamW(0.01, {.groups = {{.variables = {"bias"}, .learning_rate_multiplier = 0.1}}})}};
   for (const auto& [name, optimizer] : optimizers) {
     SCOPED_TRACE(name);
     const Layer network =
