@@ -1,5 +1,9 @@
 #include "core/optim/optimizer_state.h"
 
+#include <algorithm>
+
+#include "core/base/notice.h"
+#include "core/distribute/remote_updates.h"
 #include "core/distribute/row_variable.h"
 #include "core/distribute/strategy.h"
 #include "core/ops/math_ops.h"
@@ -150,6 +154,41 @@ double Optimizer::State::rate_multiplier_of(const Variable& variable) const {
 
 void Optimizer::State::check_groups_name(const std::vector<VariablePtr>& variables) const {
   if (slots.empty() && !variables.empty()) require_named(options.groups, variables);
+}
+
+void Optimizer::State::warn_without_gradient(const Variable& variable) {
+  if (!warned.insert(variable.name()).second) return;
+  const std::string named = str("variable \"", variable.name(), "\"");
+  const DType dtype = variable.spec().dtype;
+  print_notice(str("warning: ",
+                   is_floating(dtype) ? str("the loss does not depend on ", named)
+                                      : str(named, " is ", dtype, ", which has no gradient"),
+                   "; it is not trained\n"));
+}
+
+void Optimizer::State::warn_of_exclusions(const std::vector<VariablePtr>& variables) {
+  const auto decays = [](const VariableGroup& group) {
+    return group.weight_decay.value_or(0) != 0;
+  };
+  if (options.weight_decay.factor.value_or(0) == 0 &&
+      std::none_of(options.groups.begin(), options.groups.end(), decays))
+    return;
+  for (const std::string& entry : options.weight_decay.exclude) {
+    const auto is_named = [&](const VariablePtr& each) { return is_named_by(each->name(), entry); };
+    if (std::none_of(variables.begin(), variables.end(), is_named) &&
+        warned.insert("exclude " + entry).second)
+      print_notice(str("warning: weight decay is to exclude \"", entry,
+                       "\", which is no whole part of the name of any variable that is trained, "
+                       "such as \"",
+                       variables.front()->name(), "\"\n"));
+  }
+}
+
+void Optimizer::State::warn_without_variables() {
+  if (warned.insert("").second)
+    print_notice(
+        "warning: an optimizer was given no variables, so nothing is trained; a layer has none "
+        "before it is built or called\n");
 }
 
 }  // namespace cohort::optim
