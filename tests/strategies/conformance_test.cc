@@ -248,6 +248,15 @@ TEST_P(ConformanceTest, TrainsASparseEmbeddingLikeOneDevice) {
   }
 }
 
+TEST_P(ConformanceTest, TrainsGroupsOfVariablesLikeOneDevice) {
+  const auto grouped = [] {
+    return optim::SGD(0.05, {.groups = {{.variables = {"table"}, .learning_rate_multiplier = 0.5},
+                                        {.variables = {"kernel"}, .weight_decay = 0.5}}});
+  };
+  expect_conformance(
+      GetParam(), DType::kFloat64, [] { return embedding(DType::kFloat64); }, grouped, 1e-12);
+}
+
 TEST_P(ConformanceTest, AccumulatesGradientsLikeOneDevice) {
   const auto accumulating = [] {
     return optim::SGD(

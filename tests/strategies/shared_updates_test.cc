@@ -59,6 +59,10 @@ std::vector<Case> cases() {
       {"RMSprop", [] { return RMSprop(0.1, {.momentum = 0.5, .centered = true}); }},
       {"Adagrad", [] { return Adagrad(0.1); }},
       {"Lamb", [] { return Lamb(0.1); }, false},
+      {"groups",
+       [] {
+         return AdamW(0.1, {.groups = {{.variables = {"w"}, .learning_rate_multiplier = 0.5}}});
+       }},
       {"clipvalue", sgd({.clipvalue = 0.01})},
       {"clipnorm", sgd({.clipnorm = 0.1})},
       {"global_clipnorm", sgd({.global_clipnorm = 0.1})},
