@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "core/nn/layer_inputs.h"
 #include "core/ops/math_ops.h"
@@ -11,8 +12,8 @@ namespace cohort::nn {
 
 // What makes a symbol: a layer on other symbols, or none for an input.
 struct Symbol::Node {
-  std::string name;  // of an input
-  TensorSpec spec;   // with a batch extent that stands for any
+  std::string name;               // of an input
+  std::vector<TensorSpec> specs;  // of its outputs, with a batch extent that stands for any
   Layer layer;
   std::vector<Symbol> inputs;
   SymbolContext context;
@@ -89,13 +90,15 @@ class ResidualLayer final : public LayerBase {
 
 class FunctionalLayer final : public LayerBase {
  public:
-  FunctionalLayer(const std::vector<Symbol>& inputs, const Symbol& output, std::string name)
-      : LayerBase("Functional", std::move(name)), inputs_(inputs), output_(output) {
+  FunctionalLayer(const std::vector<Symbol>& inputs, const std::vector<Symbol>& outputs,
+                  std::string name)
+      : LayerBase("Functional", std::move(name)), inputs_(inputs), outputs_(outputs) {
+    if (outputs_.empty()) invalid("a Functional network needs at least one output");
     refuse_repeated_inputs();
-    std::set<const Symbol::Node*> seen;
-    visit(output.node(), seen);
+    std::set<Place> seen;
+    for (const Symbol& output : outputs_) visit(output, seen);
     for (const Symbol& input : inputs_)
-      if (seen.count(&input.node()) == 0)
+      if (seen.count(place_of(input)) == 0)
         invalid("the network does not use its input \"", input.node().name, "\"");
   }
 
@@ -104,34 +107,53 @@ class FunctionalLayer final : public LayerBase {
     for (const Symbol::Node* node : order_) layers.push_back(node->layer);
     return distinct(layers);
   }
+  std::vector<std::string> output_names() const override {
+    if (outputs_.size() == 1) return LayerBase::output_names();
+    std::vector<std::string> names;
+    for (const Symbol& output : outputs_) {
+      const Symbol::Node& node = output.node();
+      names.push_back(node.layer ? node.layer.output_names()[output.output()] : node.name);
+    }
+    return names;
+  }
 
  protected:
-  Value call(const std::vector<Value>& inputs, const CallContext& context) override {
+  std::vector<Value> call_all(const std::vector<Value>& inputs,
+                              const CallContext& context) override {
     if (inputs.size() != inputs_.size())
       invalid("the network takes ", inputs_.size(), " inputs, got ", inputs.size(),
               inputs.size() < inputs_.size()
                   ? "; tensors of a batch that are named \"label\" or \"weight\" are no inputs"
                   : "");
-    std::map<const Symbol::Node*, Value> values;
+    std::map<Place, Value> values;
     for (size_t i = 0; i < inputs.size(); ++i) {
       check_input(i, inputs[i].spec());
-      values[&inputs_[i].node()] = inputs[i];
+      values[place_of(inputs_[i])] = inputs[i];
     }
+    const auto values_of = [&](const std::vector<Symbol>& symbols) {
+      std::vector<Value> found;
+      for (const Symbol& symbol : symbols) found.push_back(values.at(place_of(symbol)));
+      return found;
+    };
     for (const Symbol::Node* node : order_) {
-      std::vector<Value> arguments;
-      for (const Symbol& input : node->inputs) arguments.push_back(values.at(&input.node()));
       const bool training = node->context.training.value_or(context.training);
-      values[node] = node->layer(arguments, {.training = training});
+      const auto results = node->layer.outputs(values_of(node->inputs), {.training = training});
+      // Where one of them is an input of this network, that stays what it is.
+      for (size_t i = 0; i < results.size(); ++i) values.emplace(Place(node, i), results[i]);
     }
-    return values.at(&output_.node());
+    return values_of(outputs_);
   }
   bool is_nameless_alone() const override { return true; }
 
  private:
+  // Of a symbol: its node, and which output of that it is.
+  using Place = std::pair<const Symbol::Node*, size_t>;
+  static Place place_of(const Symbol& symbol) { return {&symbol.node(), symbol.output()}; }
+
   void refuse_repeated_inputs() const {
-    std::set<const Symbol::Node*> listed;
+    std::set<Place> listed;
     for (const Symbol& input : inputs_)
-      if (!listed.insert(&input.node()).second)
+      if (!listed.insert(place_of(input)).second)
         invalid("input \"", input.node().name, "\" is listed twice");
   }
 
@@ -146,32 +168,35 @@ class FunctionalLayer final : public LayerBase {
             ", got a batch ", given);
   }
 
-  // Appends to order_ what leads from the inputs to `node`, every node after those it uses.
-  void visit(const Symbol::Node& node, std::set<const Symbol::Node*>& seen) {
-    if (!seen.insert(&node).second || is_input(node)) return;
+  // Appends to order_ what leads from the inputs to `symbol`, every node after those it uses.
+  void visit(const Symbol& symbol, std::set<Place>& seen) {
+    if (!seen.insert(place_of(symbol)).second || is_input(symbol)) return;
+    const Symbol::Node& node = symbol.node();
     if (!node.layer)
       invalid("the network needs input \"", node.name, "\", which is not among its inputs");
-    for (const Symbol& input : node.inputs) visit(input.node(), seen);
+    // By way of another of its outputs.
+    if (std::find(order_.begin(), order_.end(), &node) != order_.end()) return;
+    for (const Symbol& input : node.inputs) visit(input, seen);
     order_.push_back(&node);
   }
-  bool is_input(const Symbol::Node& node) const {
+  bool is_input(const Symbol& symbol) const {
     return std::any_of(inputs_.begin(), inputs_.end(),
-                       [&](const Symbol& s) { return &s.node() == &node; });
+                       [&](const Symbol& s) { return place_of(s) == place_of(symbol); });
   }
 
-  std::vector<Symbol> inputs_;
-  Symbol output_;  // keeps the nodes alive
+  std::vector<Symbol> inputs_, outputs_;  // the outputs keep the nodes alive
   std::vector<const Symbol::Node*> order_;
 };
 
 }  // namespace
 
-Shape Symbol::shape() const { return node_->spec.shape.without_axis(0); }
-DType Symbol::dtype() const { return node_->spec.dtype; }
+Shape Symbol::shape() const { return node_->specs[output_].shape.without_axis(0); }
+DType Symbol::dtype() const { return node_->specs[output_].dtype; }
 
 Symbol Input(const Shape& shape, const InputOptions& options) {
   const TensorSpec spec{options.dtype, shape.with_inserted(0, kAnyBatch)};
-  return Symbol(std::make_shared<Symbol::Node>(Symbol::Node{.name = options.name, .spec = spec}));
+  return Symbol(
+      std::make_shared<Symbol::Node>(Symbol::Node{.name = options.name, .specs = {spec}}));
 }
 
 Symbol Layer::operator()(const Symbol& x, const SymbolContext& context) const {
@@ -179,10 +204,19 @@ Symbol Layer::operator()(const Symbol& x, const SymbolContext& context) const {
 }
 
 Symbol Layer::operator()(const std::vector<Symbol>& inputs, const SymbolContext& context) const {
+  require_one_output();
+  return outputs(inputs, context).front();
+}
+
+std::vector<Symbol> Layer::outputs(const std::vector<Symbol>& inputs,
+                                   const SymbolContext& context) const {
   std::vector<TensorSpec> specs;
-  for (const Symbol& input : inputs) specs.push_back(input.node().spec);
-  return Symbol(std::make_shared<Symbol::Node>(Symbol::Node{
-      .spec = output_spec(specs), .layer = *this, .inputs = inputs, .context = context}));
+  for (const Symbol& input : inputs) specs.push_back(input.node().specs[input.output()]);
+  const auto node = std::make_shared<Symbol::Node>(Symbol::Node{
+      .specs = output_specs(specs), .layer = *this, .inputs = inputs, .context = context});
+  std::vector<Symbol> outputs;
+  for (size_t i = 0; i < node->specs.size(); ++i) outputs.emplace_back(node, i);
+  return outputs;
 }
 
 Layer make_sequential(const std::vector<Layer>& layers, std::string name) {
@@ -192,7 +226,12 @@ Layer make_sequential(const std::vector<Layer>& layers, std::string name) {
 }
 
 Layer make_functional(const std::vector<Symbol>& inputs, const Symbol& output, std::string name) {
-  return std::make_shared<FunctionalLayer>(inputs, output, std::move(name));
+  return make_functional(inputs, std::vector{output}, std::move(name));
+}
+
+Layer make_functional(const std::vector<Symbol>& inputs, const std::vector<Symbol>& outputs,
+                      std::string name) {
+  return std::make_shared<FunctionalLayer>(inputs, outputs, std::move(name));
 }
 
 Layer Residual(const std::vector<Layer>& inner, const std::vector<Layer>& shortcut,

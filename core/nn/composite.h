@@ -15,14 +15,17 @@ namespace cohort::nn {
 class Symbol {
  public:
   struct Node;
-  explicit Symbol(std::shared_ptr<const Node> node) : node_(std::move(node)) {}
+  explicit Symbol(std::shared_ptr<const Node> node, size_t output = 0)
+      : node_(std::move(node)), output_(output) {}
 
   Shape shape() const;  // without the batch
   DType dtype() const;
   const Node& node() const { return *node_; }
+  size_t output() const { return output_; }  // which one of its node
 
  private:
   std::shared_ptr<const Node> node_;
+  size_t output_;
 };
 
 struct InputOptions {
@@ -38,6 +41,10 @@ Layer make_sequential(const std::vector<Layer>& layers, std::string name = "");
 // The part of a drawn network that leads from `inputs` to `output`. kInvalidArgument when the
 // output needs an input that is not listed, or an input is not used or listed twice.
 Layer make_functional(const std::vector<Symbol>& inputs, const Symbol& output,
+                      std::string name = "");
+// The same for several outputs. Each has the name of the layer that makes it, or what that layer
+// calls it; these must differ (kInvalidArgument when the network is built).
+Layer make_functional(const std::vector<Symbol>& inputs, const std::vector<Symbol>& outputs,
                       std::string name = "");
 
 struct ResidualOptions {

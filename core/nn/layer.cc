@@ -170,6 +170,15 @@ void Weight::create() {
 
 std::vector<Layer> LayerBase::sublayers() const { return {}; }
 
+Value LayerBase::call(const std::vector<Value>& /*inputs*/, const CallContext& /*context*/) {
+  fail(Code::kUnimplemented, "the layer overrides neither call() nor call_all()");
+}
+
+std::vector<Value> LayerBase::call_all(const std::vector<Value>& inputs,
+                                       const CallContext& context) {
+  return {call(inputs, context)};
+}
+
 Weight& LayerBase::add_weight(std::string name, Shape shape, WeightOptions options, DType dtype) {
   weights_.push_back(
       std::make_unique<Weight>(std::move(name), TensorSpec{dtype, shape}, std::move(options)));
@@ -251,7 +260,21 @@ void LayerBase::build_once(const std::vector<TensorSpec>& inputs) {
     if (std::find(before.begin(), before.end(), layer) == before.end()) layer.set_trainable(false);
 }
 
-Value LayerBase::apply(const std::vector<Value>& inputs, const CallContext& context) {
+void LayerBase::check_outputs(size_t count) const {
+  const std::vector<std::string> names = output_names();
+  if (count == 0 || names.size() != count)
+    invalid("gives ", count, " outputs, and has names for ", names.size());
+  if (count == 1) return;
+  std::set<std::string> taken;
+  for (const std::string& name : names) {
+    if (name.empty()) invalid("one of its ", count, " outputs has no name");
+    if (!taken.insert(name).second)
+      invalid("two of its outputs are named \"", name,
+              "\"; names must differ: put a layer of another name behind one of them");
+  }
+}
+
+std::vector<Value> LayerBase::apply(const std::vector<Value>& inputs, const CallContext& context) {
   const bool needs_name = name_.empty() && !is_nameless_alone();
   if (needs_name && !t_rehearsing) name_ = standalone_name(snake_case(type_));
   const std::string& scope_name = needs_name && t_rehearsing ? snake_case(type_) : name_;
@@ -263,11 +286,12 @@ Value LayerBase::apply(const std::vector<Value>& inputs, const CallContext& cont
     if (!t_rehearsing)
       for (const auto& weight : weights_) weight->create();
     const Calling calling(*this);
-    const Value y = call(inputs, context);
+    std::vector<Value> outputs = call_all(inputs, context);
     refuse_equal_names();
+    check_outputs(outputs.size());
     if (t_calling.size() == 1 && !t_rehearsing) warn_of_unlisted();
-    output_ = y.spec();
-    return y;
+    output_ = outputs.front().spec();
+    return outputs;
   } catch (const Error& error) {
     if (!built_) weights_.clear();
     if (error.message().starts_with(kLayer)) throw;  // the layer inside has said it
@@ -282,28 +306,46 @@ LayerBase& Layer::base() const {
   return *base_;
 }
 
+void Layer::require_one_output() const {
+  const std::vector<std::string> names = output_names();
+  if (names.size() != 1)
+    invalid(described(name(), type()), " has the outputs ", comma_separated(names),
+            ": outputs() gives them all");
+}
+
 Value Layer::operator()(const Value& x, const CallContext& context) const {
   return (*this)(std::vector<Value>{x}, context);
 }
 
 Value Layer::operator()(const std::vector<Value>& inputs, const CallContext& context) const {
-  const Value y = base().apply(inputs, context);
-  if (!t_calling.empty())
-    t_inner_calls.push_back({*this, str(NameScope::current(), "/", name()), t_calling.back()});
-  return y;
+  require_one_output();
+  return outputs(inputs, context).front();
 }
 
-TensorSpec Layer::rehearse(const std::vector<TensorSpec>& inputs) const {
+std::vector<Value> Layer::outputs(const std::vector<Value>& inputs,
+                                  const CallContext& context) const {
+  std::vector<Value> outputs = base().apply(inputs, context);
+  if (!t_calling.empty())
+    t_inner_calls.push_back({*this, str(NameScope::current(), "/", name()), t_calling.back()});
+  return outputs;
+}
+
+std::vector<TensorSpec> Layer::rehearse(const std::vector<TensorSpec>& inputs) const {
   Graph graph;
   const GraphScope scope(graph);
   std::vector<Value> values;
   for (const TensorSpec& spec : inputs) values.push_back(graph.add_input("input", spec));
-  return base().apply(values, {}).spec();
+  return specs_of_given(base().apply(values, {}));
 }
 
 void Layer::build(const std::vector<TensorSpec>& inputs) const { rehearse(inputs); }
 
 TensorSpec Layer::output_spec(const std::vector<TensorSpec>& inputs) const {
+  require_one_output();
+  return output_specs(inputs).front();
+}
+
+std::vector<TensorSpec> Layer::output_specs(const std::vector<TensorSpec>& inputs) const {
   const Rehearsal rehearsal;
   return rehearse(inputs);
 }

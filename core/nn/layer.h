@@ -90,18 +90,23 @@ class LayerBase {
 
   const std::string& type() const { return type_; }
   bool trainable() const { return trainable_; }
+  // One for each value that the layer gives; of several ones they differ and are not empty.
+  virtual std::vector<std::string> output_names() const { return {name_}; }
 
  protected:
   // Declares the weights by `add_weight`. Called once, before the first call, with that call's
   // inputs. Sublayers that it makes are frozen where this layer is.
   virtual void build(const std::vector<TensorSpec>& /*inputs*/) {}
-  // Adds the layer's nodes. It is called as well, for the shapes that come of it, when a network is
-  // drawn or built: outside training, unless SymbolContext says otherwise, and in a graph that is
-  // never run, where get_replica_context() is null in a scope, as it is for code of no replica, and
-  // not null outside any. So what asks replicas does so in training or where there is a context.
-  // Errors of both get the layer's path, its type and the specs of its inputs in front, unless they
-  // come from a layer inside: layer "dense" (Dense) of float32[2,6].
-  virtual Value call(const std::vector<Value>& inputs, const CallContext& context) = 0;
+  // Adds the layer's nodes; to be overridden, or call_all(). It is called as well, for the shapes
+  // that come of it, when a network is drawn or built: outside training, unless SymbolContext says
+  // otherwise, and in a graph that is never run, where get_replica_context() is null in a scope, as
+  // it is for code of no replica, and not null outside any. So what asks replicas does so in
+  // training or where there is a context. Errors of both get the layer's path, its type and the
+  // specs of its inputs in front, unless they come from a layer inside: layer "dense" (Dense) of
+  // float32[2,6].
+  virtual Value call(const std::vector<Value>& inputs, const CallContext& context);
+  // The same of a layer of several outputs, which overrides this and output_names().
+  virtual std::vector<Value> call_all(const std::vector<Value>& inputs, const CallContext& context);
   // Whether the layer, used by itself and not given a name, has none: the weights of a whole
   // network are then "dense/kernel", not "sequential/dense/kernel".
   virtual bool is_nameless_alone() const { return false; }
@@ -112,7 +117,8 @@ class LayerBase {
 
  private:
   friend class Layer;
-  Value apply(const std::vector<Value>& inputs, const CallContext& context);
+  std::vector<Value> apply(const std::vector<Value>& inputs, const CallContext& context);
+  void check_outputs(size_t count) const;
   void name_sublayers();
   void build_once(const std::vector<TensorSpec>& inputs);
   void refuse_equal_names() const;
@@ -125,7 +131,7 @@ class LayerBase {
   bool trainable_ = true;
   bool built_ = false;
   bool warned_ = false;
-  TensorSpec output_;
+  TensorSpec output_;  // the first one
   std::vector<std::unique_ptr<Weight>> weights_;
 };
 
@@ -133,7 +139,7 @@ class LayerBase {
 struct LayerSummary {
   std::string name;
   std::string type;
-  Shape output_shape;  // of the last call, without the batch
+  Shape output_shape;  // the first output's, of the last call, without the batch
   int64_t parameters = 0;
   int64_t trainable_parameters = 0;
 };
@@ -147,19 +153,28 @@ class Layer {
   Layer(std::shared_ptr<L> base) : base_(std::move(base)) {}  // NOLINT: a layer class is a layer
 
   // Adds the layer to the function that is being traced; the first call creates its weights.
-  // kInvalidArgument where two layers of one layer, or their weights, have the same name.
+  // kInvalidArgument where two layers of one layer, or their weights, have the same name, and, here
+  // and in output_spec(), for a layer of several outputs.
   Value operator()(const Value& x, const CallContext& context = {}) const;
   Value operator()(const std::vector<Value>& inputs, const CallContext& context = {}) const;
   // Connects the layer in a network that is being drawn from nn::Input: base(x, {.training =
   // false}) keeps the batch normalisation of a network inside at its moving statistics.
   Symbol operator()(const Symbol& x, const SymbolContext& context = {}) const;
   Symbol operator()(const std::vector<Symbol>& inputs, const SymbolContext& context = {}) const;
+  // The same for any number of outputs: all of them, in the order of output_names().
+  std::vector<Value> outputs(const std::vector<Value>& inputs,
+                             const CallContext& context = {}) const;
+  std::vector<Symbol> outputs(const std::vector<Symbol>& inputs,
+                              const SymbolContext& context = {}) const;
+  // As LayerBase's; those of a network are found when it is built.
+  std::vector<std::string> output_names() const { return base().output_names(); }
 
   // Creates all weights, for inputs of these specs (batch included, its extent does not matter),
   // unless a call has already done so.
   void build(const std::vector<TensorSpec>& inputs) const;
   // The spec of the result for inputs of these specs. Creates nothing.
   TensorSpec output_spec(const std::vector<TensorSpec>& inputs) const;
+  std::vector<TensorSpec> output_specs(const std::vector<TensorSpec>& inputs) const;
 
   // All variables created so far, of this layer first and then of its sublayers, each once.
   std::vector<std::shared_ptr<Variable>> variables() const;
@@ -187,9 +202,10 @@ class Layer {
  private:
   friend class LayerBase;
   LayerBase& base() const;
+  void require_one_output() const;
   void each_weight(const std::function<void(const LayerBase&, const Weight&)>& visit) const;
   // Calls the layer on inputs of these specs in a graph that is thrown away.
-  TensorSpec rehearse(const std::vector<TensorSpec>& inputs) const;
+  std::vector<TensorSpec> rehearse(const std::vector<TensorSpec>& inputs) const;
 
   std::shared_ptr<LayerBase> base_;
 };

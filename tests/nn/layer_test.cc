@@ -282,6 +282,78 @@ TEST(FunctionalTest, ALayerMayBeToldWhetherItIsTrainingWhateverTheNetworkIs) {
   }
 }
 
+// What a layer of several outputs makes of tensors.
+std::vector<Tensor> run_all(const Layer& layer, const std::vector<Tensor>& inputs) {
+  return Function([&](const std::vector<Value>& values) { return layer.outputs(values); })(inputs);
+}
+
+// Gives x and -x.
+class BothSigns final : public LayerBase {
+ public:
+  explicit BothSigns(std::vector<std::string> names)
+      : LayerBase("BothSigns"), names_(std::move(names)) {}
+  std::vector<std::string> output_names() const override { return names_; }
+
+ protected:
+  std::vector<Value> call_all(const std::vector<Value>& inputs, const CallContext&) override {
+    return {inputs[0], -inputs[0]};
+  }
+
+ private:
+  std::vector<std::string> names_;
+};
+Layer both_signs(const std::vector<std::string>& names) {
+  return std::make_shared<BothSigns>(names);
+}
+
+TEST(FunctionalTest, MayHaveSeveralOutputs) {
+  const Symbol x = Input({2});
+  const Symbol doubled = Lambda([](const Value& v) { return v * 2.0; }, "doubled")(x);
+  const std::vector<Symbol> signs = both_signs({"plus", "minus"}).outputs({doubled});
+  const Layer inner = make_functional({x}, {signs[1], doubled});
+  EXPECT_THAT(inner.output_names(), ElementsAre("minus", "doubled"));
+  const Tensor rows = Tensor::from<float>({1, 2}, {1, 2});
+  const auto results = run_all(inner, {rows});
+  ASSERT_EQ(results.size(), 2u);
+  testing::expect_near(results[0], {-2, -4});
+  testing::expect_near(results[1], {2, 4});
+  EXPECT_THAT(
+      inner.output_specs({{DType::kFloat32, {5, 2}}}),
+      ElementsAre(TensorSpec{DType::kFloat32, {5, 2}}, TensorSpec{DType::kFloat32, {5, 2}}));
+
+  // Within a larger network, whose outputs have its names.
+  const std::vector<Symbol> parts = inner.outputs({x});
+  const Layer outer = make_functional({x}, {Add("sum")({parts[0], x}), parts[1]});
+  EXPECT_THAT(outer.output_names(), ElementsAre("sum", "doubled"));
+  testing::expect_near(run_all(outer, {rows})[0], {-1, -2});
+
+  // One of several results of a layer may be the input of a part.
+  const Layer part =
+      make_functional({signs[1]}, Lambda([](const Value& v) { return v + 1.0; })(signs[1]));
+  testing::expect_near(run(part, {rows}), {2, 3});
+}
+
+TEST(FunctionalTest, OfSeveralOutputsTellsThemByTheirNames) {
+  const Symbol x = Input({2});
+  const Layer shared = Dense(2, {.name = "shared"});
+  const TensorSpec row{DType::kFloat32, {1, 2}};
+  const auto built = [&](const Layer& layer) { return error_of([&] { layer.build({row}); }); };
+  EXPECT_THAT(built(make_functional({x}, {shared(x), shared(x)})),
+              HasSubstr("two of its outputs are named \"shared\"; names must differ"));
+  EXPECT_THAT(built(both_signs({"plus", "plus"})), HasSubstr("two of its outputs are named"));
+  EXPECT_THAT(built(both_signs({"plus", ""})), HasSubstr("one of its 2 outputs has no name"));
+  EXPECT_THAT(built(both_signs({"plus"})), HasSubstr("gives 2 outputs, and has names for 1"));
+  const Layer signs = both_signs({"plus", "minus"});
+  for (const auto& use :
+       {std::function<void()>([&] { signs(x); }),
+        std::function<void()>([&] { signs.output_spec({row}); }), std::function<void()>([&] {
+          run(signs, {random_tensor({1, 2})});
+        })})
+    EXPECT_EQ(error_of(use), "BothSigns has the outputs plus, minus: outputs() gives them all");
+  EXPECT_EQ(error_of([&] { make_functional({x}, std::vector<Symbol>()); }),
+            "a Functional network needs at least one output");
+}
+
 TEST(FunctionalTest, ReportsMistakesWhileDrawing) {
   const Symbol x = Input({3}), y = Input({4}, {.name = "image"});
   EXPECT_THAT(error_of([&] {
