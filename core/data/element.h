@@ -18,9 +18,10 @@ struct Field {
 };
 
 // What a dataset yields: a few named tensors, in order. Training takes "label" as the target,
-// "weight" as the optional weight of each sample, and everything else as inputs of the model. A
-// value type: copies share the tensors. Tensors that a dataset yields may share memory with it, so
-// change a clone of one, never the tensor itself.
+// "weight" as the optional weight of each sample (of several outputs "label/NAME" and
+// "weight/NAME"), and everything else as inputs of the model. A value type: copies share the
+// tensors. Tensors that a dataset yields may share memory with it, so change a clone of one, never
+// the tensor itself.
 class Element {
  public:
   Element() = default;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/distribute/per_replica.h"
@@ -40,6 +41,8 @@ class Metric {
         direction_(direction) {}
 
   const std::string& name() const { return name_; }
+  // The same under another name.
+  Metric renamed(std::string name) const { return {std::move(name), update_, result_, direction_}; }
   // What callbacks that watch it go by, unless they are told.
   Direction direction() const { return direction_; }
   // kInvalidArgument, naming the metric and the specs, when they do not fit.

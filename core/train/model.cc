@@ -9,6 +9,7 @@
 #include "core/base/program.h"
 #include "core/base/random.h"
 #include "core/train/feed.h"
+#include "core/train/objective.h"
 #include "core/train/stepper.h"
 #include "core/train/training.h"
 
@@ -83,7 +84,7 @@ Model::Model(nn::Layer network)
           network,
           current_strategy(),
           Function([network = std::move(network)](
-                       const std::vector<Value>& inputs) { return std::vector{network(inputs)}; },
+                       const std::vector<Value>& inputs) { return network.outputs(inputs); },
                    "predict"),
           nullptr,
           false,
@@ -258,13 +259,19 @@ Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& op
 }
 
 Tensor Model::predict(const data::Dataset& dataset, const PredictOptions& options) {
+  if (const auto names = output_names(); names.size() != 1)
+    invalid("predict: the model has ", in_words(names), ": predict_all() gives them all");
+  return predict_all(dataset, options).fields().front().tensor;
+}
+
+data::Element Model::predict_all(const data::Dataset& dataset, const PredictOptions& options) {
   check_steps("predict", options.steps);
   if (options.batch_size) invalid("predict: batch_size is for tensors; a dataset has batch()");
   const CatchTermination catch_termination;
   Workers& workers = strategy().workers();
   // As of evaluate().
   const bool interruptible = !state_->is_fitting && !workers.stop_requested();
-  std::vector<Tensor> outputs;
+  std::vector<std::vector<Tensor>> parts(output_names().size());  // by output, then by batch
   together(workers, [&] {
     try {
       require_home();
@@ -274,14 +281,18 @@ Tensor Model::predict(const data::Dataset& dataset, const PredictOptions& option
       if (state_->stepper) state_->stepper->attach();
       feed.begin_epoch(0);
       while (const auto batch = feed.next()) {
-        outputs.push_back(predict_batch(*batch));
+        const std::vector<Tensor> outputs = predict_batch(*batch);
+        for (size_t i = 0; i < parts.size(); ++i) parts[i].push_back(outputs[i]);
         if (interruptible && workers.stop_requested()) fail(Code::kCancelled, "interrupted");
       }
     } catch (const Error& error) {
       throw error.with_context("predict");
     }
   });
-  return concat_rows(outputs);
+  const std::vector<std::string> names = output_names();
+  std::vector<data::Field> fields;
+  for (size_t i = 0; i < parts.size(); ++i) fields.push_back({names[i], concat_rows(parts[i])});
+  return data::Element(std::move(fields));
 }
 
 Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
@@ -289,15 +300,25 @@ Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
   return predict(data::from_tensor_slices({{"x", x}}).batch(batch_size), {.steps = options.steps});
 }
 
-Tensor Model::predict_batch(const data::DistributedBatch& batch) {
+data::Element Model::predict_all(const Tensor& x, const PredictOptions& options) {
+  const int64_t batch_size = options.batch_size.value_or(kDefaultBatchSize);
+  return predict_all(data::from_tensor_slices({{"x", x}}).batch(batch_size),
+                     {.steps = options.steps});
+}
+
+std::vector<Tensor> Model::predict_batch(const data::DistributedBatch& batch) {
   RunOptions options{.seed = global_seed(), .step = state_->predicted++};
   if (state_->stepper) options.precision = state_->stepper->options().precision;
   PerReplica<std::vector<Tensor>> inputs(batch.size());
   for (size_t r = 0; r < batch.size(); ++r) inputs[r] = features_of(batch[r]);
-  PerReplica<Tensor> outputs(batch.size());
   const auto results = strategy().run(state_->predict, inputs, options);
-  for (size_t r = 0; r < outputs.size(); ++r) outputs[r] = results[r].front();
-  return strategy().gather(outputs, 0);
+  std::vector<Tensor> outputs;
+  for (size_t i = 0; i < results[0].size(); ++i) {
+    PerReplica<Tensor> parts(batch.size());
+    for (size_t r = 0; r < parts.size(); ++r) parts[r] = results[r][i];
+    outputs.push_back(strategy().gather(parts, 0));
+  }
+  return outputs;
 }
 
 Value Model::operator()(const Value& x, const nn::CallContext& context) const {
@@ -310,6 +331,12 @@ Value Model::operator()(const std::vector<Value>& inputs, const nn::CallContext&
   return state_->network(inputs, context);
 }
 
+std::vector<Value> Model::outputs(const std::vector<Value>& inputs,
+                                  const nn::CallContext& context) const {
+  require_loaded();
+  return state_->network.outputs(inputs, context);
+}
+
 nn::Symbol Model::operator()(const nn::Symbol& x, const nn::SymbolContext& context) const {
   require_loaded();
   return state_->network(x, context);
@@ -319,6 +346,12 @@ nn::Symbol Model::operator()(const std::vector<nn::Symbol>& inputs,
                              const nn::SymbolContext& context) const {
   require_loaded();
   return state_->network(inputs, context);
+}
+
+std::vector<nn::Symbol> Model::outputs(const std::vector<nn::Symbol>& inputs,
+                                       const nn::SymbolContext& context) const {
+  require_loaded();
+  return state_->network.outputs(inputs, context);
 }
 
 void Model::save_weights(const std::string& path) const {
@@ -393,6 +426,7 @@ Variables Model::all_variables() const {
 }
 
 const nn::Layer& Model::network() const { return state_->network; }
+std::vector<std::string> Model::output_names() const { return network().output_names(); }
 Strategy& Model::strategy() const { return state_->strategy; }
 const optim::Optimizer& Model::optimizer() const { return stepper().options().optimizer; }
 Variables Model::variables() const { return state_->network.variables(); }
@@ -405,7 +439,12 @@ Model Sequential(const std::vector<Layer>& layers, std::string name) {
 }
 
 Model Functional(const std::vector<Symbol>& inputs, const Symbol& output, std::string name) {
-  Model model(make_functional(inputs, output, std::move(name)));
+  return Functional(inputs, std::vector{output}, std::move(name));
+}
+
+Model Functional(const std::vector<Symbol>& inputs, const std::vector<Symbol>& outputs,
+                 std::string name) {
+  Model model(make_functional(inputs, outputs, std::move(name)));
   std::vector<TensorSpec> specs;
   for (const Symbol& input : inputs)
     specs.push_back({input.dtype(), input.shape().with_inserted(0, 1)});

@@ -18,19 +18,27 @@
 #include "core/train/callback.h"
 #include "core/train/checkpoint.h"
 #include "core/train/history.h"
+#include "core/train/per_output.h"
 
 namespace cohort {
 
 class Feed;
 class Stepper;
 
+// How to train and measure. A network of several outputs has a loss for each of them, in their
+// order, or for those that are named; of what it measures, every metric names its output. An output
+// without either needs no labels. Training minimises the sum of the losses, each times its weight,
+// and of the penalties on weights. Results are that sum, "loss", and the metrics; those of several
+// outputs have the output's name in front, as do the losses of each, before they are weighted:
+// "kind_accuracy", "kind_loss". kInvalidArgument for what does not fit the outputs, which the error
+// lists, and for two results of one name.
 struct CompileOptions {
   optim::Optimizer optimizer;
-  losses::Loss loss;
-  // Of all rows alike. Names of results must differ (kInvalidArgument).
-  std::vector<metrics::Metric> metrics = {};
+  PerOutput<losses::Loss> loss = {};
+  PerOutput<double> loss_weights = {};      // 1 where there is none
+  PerOutput<metrics::Metric> metrics = {};  // of all rows alike
   // Of rows, or their time steps, by their weights: the batch's and, in training, class_weight.
-  std::vector<metrics::Metric> weighted_metrics = {};
+  PerOutput<metrics::Metric> weighted_metrics = {};
   // kMixedFloat16 turns the optimizer's loss scaling on (Optimizer::use_loss_scale).
   Precision precision = Precision::kFloat32;
 };
@@ -130,21 +138,24 @@ struct PredictOptions {
 //
 // A batch is a data::Batch: "label" is the target, "weight" the optional weight of each row, or of
 // each of its time steps, in the loss and weighted_metrics (as FitOptions::sample_weight),
-// everything else in order the inputs of the network. A batch counts by its true rows, so partial
-// ones are exact.
+// everything else in order the inputs of the network. A network of several outputs has a target for
+// each that has a loss or metrics, "label/NAME", with "weight/NAME" or else "weight". A batch
+// counts by its true rows, so partial ones are exact.
 class Model {
  public:
   explicit Model(nn::Layer network);
 
   // Sets how to train. To be called again after freezing layers; variables keep their values.
-  // kFailedPrecondition while fit() runs.
+  // kFailedPrecondition while fit() runs, and before a network is built that has several outputs
+  // which were given no names.
   void compile(CompileOptions options);
 
   // Trains. Errors name the epoch and step, or its validation. After SIGINT (see init()), SIGTERM
   // or what else CatchTermination takes for it, on any worker, it stops with the step or the batch
   // of validation under way, calls on_train_end, and throws kCancelled.
   History fit(const data::Dataset& dataset, const FitOptions& options = {});
-  // Here and below, of tensors: x is the only input of the network and y the labels, a row each.
+  // Here and below, of tensors: x is the only input of the network and y the labels of its only
+  // output, a row each.
   History fit(const Tensor& x, const Tensor& y, const FitOptions& options = {});
 
   // Loss and metrics over a dataset, by name; nothing is learned.
@@ -153,18 +164,25 @@ class Model {
 
   // The network's output for all rows, one below the other in the order of the dataset. Labels and
   // weights are passed over. A stop that is asked for meanwhile, as of fit(), ends it with
-  // kCancelled, but in a callback of fit().
+  // kCancelled, but in a callback of fit(). kInvalidArgument for a network of several outputs.
   Tensor predict(const data::Dataset& dataset, const PredictOptions& options = {});
   Tensor predict(const Tensor& x, const PredictOptions& options = {});
+  // The same of any number of outputs: a tensor for each, by output_names().
+  data::Element predict_all(const data::Dataset& dataset, const PredictOptions& options = {});
+  data::Element predict_all(const Tensor& x, const PredictOptions& options = {});
 
   // The network as part of a function that is being traced, for training loops of one's own.
   Value operator()(const Value& x, const nn::CallContext& context = {}) const;
   Value operator()(const std::vector<Value>& inputs, const nn::CallContext& context = {}) const;
+  std::vector<Value> outputs(const std::vector<Value>& inputs,
+                             const nn::CallContext& context = {}) const;
 
   // The network as part of a larger one that is being drawn.
   nn::Symbol operator()(const nn::Symbol& x, const nn::SymbolContext& context = {}) const;
   nn::Symbol operator()(const std::vector<nn::Symbol>& inputs,
                         const nn::SymbolContext& context = {}) const;
+  std::vector<nn::Symbol> outputs(const std::vector<nn::Symbol>& inputs,
+                                  const nn::SymbolContext& context = {}) const;
 
   // Creates the variables for inputs of these specs, batch included (its extent does not matter).
   // Training and predicting do so by themselves, and functional models are born built.
@@ -188,8 +206,9 @@ class Model {
   Loaded load_checkpoint(const std::string& path, const LoadOptions& options = {});
 
   const nn::Layer& network() const;
-  Strategy& strategy() const;                 // whose scope it was made in
-  const optim::Optimizer& optimizer() const;  // kFailedPrecondition before compile()
+  std::vector<std::string> output_names() const;  // as Layer's
+  Strategy& strategy() const;                     // whose scope it was made in
+  const optim::Optimizer& optimizer() const;      // kFailedPrecondition before compile()
   // Of the network, as Layer's: none before it is built.
   Variables variables() const;
   Variables trainable_variables() const;
@@ -212,7 +231,7 @@ class Model {
                        std::string_view steps_name = "steps") const;
   // What evaluate() finds; nothing when it was interrupted.
   std::optional<Logs> test(const data::Dataset& dataset, const EvaluateOptions& options);
-  Tensor predict_batch(const data::DistributedBatch& batch);
+  std::vector<Tensor> predict_batch(const data::DistributedBatch& batch);
   Variables built_variables() const;
   // Loads what was asked for before there were variables, once there are.
   void load_pending();
@@ -229,6 +248,8 @@ namespace nn {
 // A model of layers that follow each other, and one drawn from nn::Input.
 Model Sequential(const std::vector<Layer>& layers, std::string name = "");
 Model Functional(const std::vector<Symbol>& inputs, const Symbol& output, std::string name = "");
+Model Functional(const std::vector<Symbol>& inputs, const std::vector<Symbol>& outputs,
+                 std::string name = "");
 
 }  // namespace nn
 }  // namespace cohort

@@ -31,28 +31,54 @@ Value sum_or_infinity(const Value& divisor) {
   return ops::where(ops::equal(sum, ops::constant(0, sum.dtype())), infinity, sum);
 }
 
-std::vector<metrics::Metric> metrics_of(const CompileOptions& options) {
-  std::vector<metrics::Metric> all = options.metrics;
-  all.insert(all.end(), options.weighted_metrics.begin(), options.weighted_metrics.end());
-  std::set<std::string> taken = {"loss", str(kValidationPrefix, "loss")};
-  for (const metrics::Metric& metric : all) {
-    for (const std::string& name : {metric.name(), str(kValidationPrefix, metric.name())}) {
-      if (!taken.insert(name).second)
-        invalid("compile: two results would be named \"", name, "\"; give the metric \"",
-                metric.name(), "\" another name");
-    }
-  }
-  return all;
+// The sum, in the wider dtype, of a loss and another one, where there is one so far.
+Value plus(const Value& sum, const Value& loss) {
+  if (!sum.defined()) return loss;
+  const DType dtype = loss.dtype() == DType::kFloat64 ? DType::kFloat64 : sum.dtype();
+  return as(dtype, sum) + as(dtype, loss);
 }
 
-// What `work` returns; its errors name the metric.
+// What these rows have of the loss of the global batch.
+Value share_of_loss(const losses::Loss& loss, const Value& label, const Value& predicted,
+                    const Value& weights, int64_t global_rows) {
+  const Value sum = ops::reduce_sum(loss.per_example(label, predicted, weights));
+  if (const Value divisor = loss.divisor(label, predicted, weights); divisor.defined())
+    return sum / as(sum.dtype(), sum_or_infinity(divisor));
+  if (loss.reduction() == losses::Reduction::kSum) return sum;
+  return sum / static_cast<double>(std::max<int64_t>(global_rows, 1));
+}
+
+// The mean by rows of an output's losses of batches, which are not computed by it.
+metrics::Metric mean_loss(const std::string& output) {
+  const auto result = [](const metrics::State& sums) {
+    if (sums.size() != 2)
+      fail(Code::kFailedPrecondition, "the loss of an output has 2 sums, got ", sums.size());
+    return sums[1] > 0 ? sums[0] / sums[1] : 0;
+  };
+  return {result_of(output, "loss"), {}, result, metrics::Direction::kDown};
+}
+
+std::vector<std::string> output_names_of(const nn::Layer& network) {
+  std::vector<std::string> names = network.output_names();
+  if (names.size() == 1) return {""};
+  if (std::find(names.begin(), names.end(), "") != names.end())
+    fail(Code::kFailedPrecondition,
+         "compile: the outputs of the network have no names yet: call build() first");
+  return names;
+}
+
+// What `work` returns; its errors begin with the context, if any.
 template <typename Work>
-auto for_metric(const metrics::Metric& metric, const Work& work) {
+auto in_context(const std::string& context, const Work& work) {
   try {
     return work();
   } catch (const Error& error) {
-    throw error.with_context(str("metric ", metric.name()));
+    throw context.empty() ? error : error.with_context(context);
   }
+}
+template <typename Work>
+auto for_metric(const metrics::Metric& metric, const Work& work) {
+  return in_context(str("metric ", metric.name()), work);
 }
 
 // The class of each row by labels that are its number, as Keras rounds it, or a value for each
@@ -81,7 +107,7 @@ std::vector<int64_t> classes_of(const Tensor& label, int64_t rows) {
 std::vector<Tensor> features_of(const data::Batch& batch) {
   std::vector<Tensor> features;
   for (const data::Field& field : batch) {
-    if (field.name != "label" && field.name != "weight") features.push_back(field.tensor);
+    if (!is_target(field.name)) features.push_back(field.tensor);
   }
   if (features.empty())
     invalid("the batch ", batch, " has no input for the network besides label and weight");
@@ -92,11 +118,29 @@ Stepper::Stepper(nn::Layer network, Strategy& strategy, CompileOptions options)
     : network_(std::move(network)),
       strategy_(strategy),
       options_(std::move(options)),
-      metrics_(metrics_of(options_)),
+      outputs_(output_names_of(network_)),
+      objectives_(objectives_of(options_, outputs_)),
       train_([this](const std::vector<Value>& inputs) { return trace(inputs, true); },
              "train_step"),
       test_([this](const std::vector<Value>& inputs) { return trace(inputs, false); },
-            "test_step") {}
+            "test_step") {
+  for (const Objective& each : objectives_) {
+    if (each.loss && !each.name.empty()) add_metric(mean_loss(each.name), false);
+    for (const metrics::Metric& metric : each.metrics) add_metric(metric, false);
+    for (const metrics::Metric& metric : each.weighted_metrics) add_metric(metric, true);
+  }
+  std::set<std::string> taken = {"loss", str(kValidationPrefix, "loss")};
+  for (const metrics::Metric& metric : metrics_)
+    for (const std::string& name : {metric.name(), str(kValidationPrefix, metric.name())})
+      if (!taken.insert(name).second)
+        invalid("compile: two results would be named \"", name, "\"; give the metric \"",
+                metric.name(), "\" another name");
+}
+
+void Stepper::add_metric(metrics::Metric metric, bool is_weighted) {
+  metrics_.push_back(std::move(metric));
+  is_weighted_.push_back(is_weighted);
+}
 
 void Stepper::begin() {
   const auto scope = strategy_.scope();
@@ -119,26 +163,37 @@ void Stepper::find_step() {
 }
 
 std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool training) const {
-  const std::vector<Value> features(inputs.begin(), inputs.end() - 2);
-  const Value label = *(inputs.end() - 2), weights = inputs.back();
+  const auto targets = inputs.end() - 2 * std::ssize(objectives_);
   int64_t global_rows = 0;
-  for (const Shape& shape : shapes_on_replicas(weights)) global_rows += shape[0];
+  for (const Shape& shape : shapes_on_replicas(inputs.back())) global_rows += shape[0];
   // A worker on its own may have none at the end, when others still step.
   if (global_rows == 0 && !strategy_.input_context().independent) invalid("the batch has no rows");
-  const Value predicted = network_(features, {.training = training});
-  Value loss = ops::reduce_sum(options_.loss.per_example(label, predicted, weights));
-  if (const Value divisor = options_.loss.divisor(label, predicted, weights); divisor.defined())
-    loss = loss / as(loss.dtype(), sum_or_infinity(divisor));
-  else if (options_.loss.reduction() != losses::Reduction::kSum)
-    loss = loss / static_cast<double>(std::max<int64_t>(global_rows, 1));
+  const Value rows = ops::constant(Tensor::scalar(static_cast<double>(inputs.back().shape()[0])));
+  const std::vector<Value> features(inputs.begin(), targets);
+  const std::vector<Value> predictions = network_.outputs(features, {.training = training});
+  Value loss;
+  std::vector<Value> outputs(1);  // the first one is for the loss
+  auto target = targets;
+  for (const Objective& each : objectives_) {
+    const Value &label = *target++, &weights = *target++, &predicted = predictions[each.output];
+    if (each.loss) {
+      const Value share = in_context(
+          each.name.empty() ? "" : str("output \"", each.name, '"'),
+          [&] { return share_of_loss(*each.loss, label, predicted, weights, global_rows); });
+      loss = plus(loss, each.loss_weight == 1 ? share : share * each.loss_weight);
+      if (!each.name.empty())
+        outputs.push_back(
+            pack({as(DType::kFloat64, share) * static_cast<double>(global_rows), rows}));
+    }
+    for (const metrics::Metric& metric : each.metrics)
+      outputs.push_back(pack(metric.increments(label, predicted)));
+    for (const metrics::Metric& metric : each.weighted_metrics)
+      outputs.push_back(pack(metric.increments(label, predicted, weights)));
+  }
   if (const Value penalty = network_.regularization_loss(); penalty.defined()) {
     loss = loss + as(loss.dtype(), penalty) / strategy_.num_replicas_in_sync();
   }
-  const Value rows = ops::constant(Tensor::scalar(static_cast<double>(weights.shape()[0])));
-  std::vector<Value> outputs = {pack({loss, rows})};
-  for (size_t i = 0; i < metrics_.size(); ++i)
-    outputs.push_back(
-        pack(metrics_[i].increments(label, predicted, is_weighted(i) ? weights : Value())));
+  outputs.front() = pack({loss, rows});
   if (strategy_.workers().size() > 1) outputs = ops::all_reduce_async(outputs, ReduceOp::kSum);
   if (training) options_.optimizer.minimize(loss, network_.trainable_variables());
   return outputs;
@@ -156,12 +211,7 @@ void Stepper::test(const data::DistributedBatch& batch, Totals& totals) {
 void Stepper::run(const Function& function, const data::DistributedBatch& batch, int64_t step,
                   const ClassWeight& class_weight, Totals& totals) {
   PerReplica<std::vector<Tensor>> inputs(batch.size());
-  for (size_t r = 0; r < batch.size(); ++r) {
-    inputs[r] = features_of(batch[r]);
-    const Tensor& label = batch[r]["label"];
-    inputs[r].push_back(label);
-    inputs[r].push_back(weights_of(batch[r], label, class_weight));
-  }
+  for (size_t r = 0; r < batch.size(); ++r) inputs[r] = inputs_of(batch[r], class_weight);
   const auto results = strategy_.run(
       function, inputs, {.seed = global_seed(), .step = step, .precision = options_.precision});
   add_up(results, totals);
@@ -181,6 +231,33 @@ void Stepper::add_up(const PerReplica<std::vector<Tensor>>& results, Totals& tot
   totals.rows += static_cast<int64_t>(rows);
 }
 
+std::vector<Tensor> Stepper::inputs_of(const data::Batch& batch, const ClassWeight& class_weight) {
+  require_known_targets(batch);
+  if (!class_weight.empty() && outputs_.size() > 1)
+    invalid("class_weight is for models of one output, and this one has ", in_words(outputs_),
+            ": give weights to the rows of each, \"", weight_of(outputs_.front()), '"');
+  std::vector<Tensor> inputs = features_of(batch);
+  for (const Objective& each : objectives_) {
+    const Tensor& label = batch[label_of(each.name)];
+    inputs.push_back(label);
+    inputs.push_back(weights_of(batch, each.name, label, class_weight));
+  }
+  return inputs;
+}
+
+void Stepper::require_known_targets(const data::Batch& batch) const {
+  for (const data::Field& field : batch) {
+    const auto is_of = [&](const std::string& output) {
+      return field.name == label_of(output) || field.name == weight_of(output);
+    };
+    const bool is_known = field.name == weight_of("") || !is_target(field.name) ||
+                          std::any_of(outputs_.begin(), outputs_.end(), is_of);
+    if (!is_known)
+      invalid("the batch ", batch, " has \"", field.name, "\", and the model has ",
+              in_words(outputs_), ", whose labels are named \"", label_of(outputs_.front()), '"');
+  }
+}
+
 void Stepper::require_class_columns(const data::Batch& batch, const Tensor& label) {
   if (!output_) {
     std::vector<TensorSpec> inputs;
@@ -197,10 +274,11 @@ void Stepper::require_class_columns(const data::Batch& batch, const Tensor& labe
         *output_, ", and the labels are ", label.spec(), ": give weights to rows instead");
 }
 
-Tensor Stepper::weights_of(const data::Batch& batch, const Tensor& label,
+Tensor Stepper::weights_of(const data::Batch& batch, const std::string& output, const Tensor& label,
                            const ClassWeight& class_weight) {
   const int64_t rows = batch.rows();
-  const Tensor* given = batch.find("weight");
+  const Tensor* given = batch.find(weight_of(output));
+  if (given == nullptr) given = batch.find(weight_of(""));
   if (given == nullptr && class_weight.empty()) {
     if (!ones_.defined() || ones_.num_elements() < rows)
       ones_ = Tensor::full(DType::kFloat32, {rows}, 1);

@@ -5,6 +5,7 @@
 
 #include "core/data/distributed_dataset.h"
 #include "core/train/model.h"
+#include "core/train/objective.h"
 
 namespace cohort {
 
@@ -16,13 +17,15 @@ struct Totals {
 };
 
 // Runs single steps of a compiled model on all replicas. A step is one traced function of the
-// network's inputs, the labels and a weight for each row or each of its time steps. Each replica
-// divides the sum over its own rows by the number of rows of the global batch: so shares of any
-// size, and none, add up to the exact loss. Replicas of one process are added up here; those of
-// several add up inside the step, so that every worker has the same totals at any moment.
+// network's inputs and, for each objective, the labels and a weight for each row or each of its
+// time steps. Each replica divides the sum over its own rows by the number of rows of the global
+// batch: so shares of any size, and none, add up to the exact loss. Replicas of one process are
+// added up here; those of several add up inside the step, so that every worker has the same totals
+// at any moment.
 class Stepper {
  public:
-  // kInvalidArgument when two results would have one name.
+  // kInvalidArgument as objectives_of(), and when two results would have one name;
+  // kFailedPrecondition when the network has several outputs whose names are not known yet.
   Stepper(nn::Layer network, Strategy& strategy, CompileOptions options);
 
   const CompileOptions& options() const { return options_; }
@@ -39,10 +42,11 @@ class Stepper {
   // How many batches have been tested, which takes the place of the step there.
   int64_t tested() const { return tested_; }
   void continue_tests_at(int64_t tested) { tested_ = tested; }
-  // All that are computed, each under a name of its own: metrics and then weighted_metrics.
+  // All that are computed besides the loss, each under a name of its own: for each objective its
+  // loss, where it is one of several outputs, its metrics and its weighted_metrics.
   const std::vector<metrics::Metric>& metrics() const { return metrics_; }
   // Whether metrics()[index] is one of weighted_metrics.
-  bool is_weighted(size_t index) const { return index >= options_.metrics.size(); }
+  bool is_weighted(size_t index) const { return is_weighted_[index]; }
   void train(const data::DistributedBatch& batch, const ClassWeight& class_weight, Totals& totals);
   void test(const data::DistributedBatch& batch, Totals& totals);
 
@@ -54,22 +58,31 @@ class Stepper {
   void run(const Function& function, const data::DistributedBatch& batch, int64_t step,
            const ClassWeight& class_weight, Totals& totals);
   void add_up(const PerReplica<std::vector<Tensor>>& results, Totals& totals) const;
+  void add_metric(metrics::Metric metric, bool is_weighted);
+  // What the step takes of one replica's rows.
+  std::vector<Tensor> inputs_of(const data::Batch& batch, const ClassWeight& class_weight);
+  // kInvalidArgument for labels and weights of no output.
+  void require_known_targets(const data::Batch& batch) const;
   // For the rows of one replica: [rows], or the shape in which a batch has several a row.
-  Tensor weights_of(const data::Batch& batch, const Tensor& label, const ClassWeight& class_weight);
+  Tensor weights_of(const data::Batch& batch, const std::string& output, const Tensor& label,
+                    const ClassWeight& class_weight);
   // kInvalidArgument for columns of labels that are not the classes which the network predicts.
   void require_class_columns(const data::Batch& batch, const Tensor& label);
 
   nn::Layer network_;
   Strategy& strategy_;
   CompileOptions options_;
+  std::vector<std::string> outputs_;  // their names; "" for the only one
+  std::vector<Objective> objectives_;
   std::vector<metrics::Metric> metrics_;
+  std::vector<bool> is_weighted_;
   Function train_, test_;
   int64_t step_ = 0, tested_ = 0;
   Tensor ones_;                  // the weights of rows that have none
   std::optional<Shape> output_;  // of a row, once asked for
 };
 
-// The inputs of the network: every tensor but label and weight. kInvalidArgument when there is
+// The inputs of the network: every tensor but labels and weights. kInvalidArgument when there is
 // none.
 std::vector<Tensor> features_of(const data::Batch& batch);
 
