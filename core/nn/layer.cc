@@ -14,6 +14,7 @@
 #include "core/base/notice.h"
 #include "core/base/random.h"
 #include "core/distribute/strategy.h"
+#include "core/nn/added_losses.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/state_ops.h"
 
@@ -185,6 +186,12 @@ Weight& LayerBase::add_weight(std::string name, Shape shape, WeightOptions optio
   return *weights_.back();
 }
 
+void LayerBase::add_loss(const Value& loss) {
+  if (!loss.defined() || loss.shape().rank() > 0 || !is_floating(loss.dtype()))
+    invalid("add_loss takes a floating scalar, got ", loss.defined() ? str(loss.spec()) : "none");
+  AddedLosses::add(loss);
+}
+
 void LayerBase::name_sublayers() {
   const std::vector<Layer> layers = sublayers();
   std::set<std::string> taken;
@@ -333,6 +340,7 @@ std::vector<Value> Layer::outputs(const std::vector<Value>& inputs,
 std::vector<TensorSpec> Layer::rehearse(const std::vector<TensorSpec>& inputs) const {
   Graph graph;
   const GraphScope scope(graph);
+  const AddedLosses passed_over;
   std::vector<Value> values;
   for (const TensorSpec& spec : inputs) values.push_back(graph.add_input("input", spec));
   return specs_of_given(base().apply(values, {}));

@@ -115,6 +115,12 @@ class LayerBase {
   Weight& add_weight(std::string name, Shape shape, WeightOptions options = {},
                      DType dtype = DType::kFloat32);
 
+  // In call(): adds a floating scalar (others are kInvalidArgument) to the loss of training and of
+  // evaluation (AddedLosses). It is a mean over the rows that the layer sees, or does not depend on
+  // them: each replica's counts by its share of the rows of all, which is division by the number of
+  // replicas where shares are equal, and that of a replica without rows is passed over.
+  static void add_loss(const Value& loss);
+
  private:
   friend class Layer;
   std::vector<Value> apply(const std::vector<Value>& inputs, const CallContext& context);

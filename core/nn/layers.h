@@ -1,6 +1,7 @@
 #pragma once
 
-// All layers.
+// All layers, and the losses that they may add.
+#include "core/nn/added_losses.h"   // IWYU pragma: export
 #include "core/nn/basic_layers.h"   // IWYU pragma: export
 #include "core/nn/composite.h"      // IWYU pragma: export
 #include "core/nn/convolution.h"    // IWYU pragma: export

@@ -28,10 +28,10 @@ class Stepper;
 // How to train and measure. A network of several outputs has a loss for each of them, in their
 // order, or for those that are named; of what it measures, every metric names its output. An output
 // without either needs no labels. Training minimises the sum of the losses, each times its weight,
-// and of the penalties on weights. Results are that sum, "loss", and the metrics; those of several
-// outputs have the output's name in front, as do the losses of each, before they are weighted:
-// "kind_accuracy", "kind_loss". kInvalidArgument for what does not fit the outputs, which the error
-// lists, and for two results of one name.
+// of what layers add (LayerBase::add_loss), and of the penalties on weights. Results are that sum,
+// "loss", and the metrics; those of several outputs have the output's name in front, as do the
+// losses of each, before they are weighted: "kind_accuracy", "kind_loss". kInvalidArgument for what
+// does not fit the outputs, which the error lists, and for two results of one name.
 struct CompileOptions {
   optim::Optimizer optimizer;
   PerOutput<losses::Loss> loss = {};

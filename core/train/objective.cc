@@ -93,8 +93,6 @@ std::vector<Objective> objectives_of(const CompileOptions& options,
                });
   add_metrics(options.metrics, outputs, all, &Objective::metrics);
   add_metrics(options.weighted_metrics, outputs, all, &Objective::weighted_metrics);
-  if (options.loss.entries().empty())
-    invalid("compile: there is no loss; the model has ", in_words(outputs));
   std::erase_if(all, [](const Objective& each) {
     return !each.loss && each.metrics.empty() && each.weighted_metrics.empty();
   });

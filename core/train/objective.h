@@ -20,7 +20,7 @@ struct Objective {
 };
 
 // One for each output that has a loss or a metric, in the order of the outputs. kInvalidArgument,
-// with the outputs that there are, where the options do not fit these or say nothing to learn by.
+// with the outputs that there are, where the options do not fit these.
 std::vector<Objective> objectives_of(const CompileOptions& options,
                                      const std::vector<std::string>& outputs);
 

@@ -7,6 +7,7 @@
 
 #include "core/base/random.h"
 #include "core/distribute/replica_context.h"
+#include "core/nn/added_losses.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
@@ -38,14 +39,32 @@ Value plus(const Value& sum, const Value& loss) {
   return as(dtype, sum) + as(dtype, loss);
 }
 
+Stepper::Rows rows_of(const Value& batch) {
+  Stepper::Rows rows{.own = batch.shape()[0]};
+  for (const Shape& shape : shapes_on_replicas(batch)) rows.global += shape[0];
+  return rows;
+}
+
+Value count_of(const Stepper::Rows& rows) {
+  return ops::constant(Tensor::scalar(static_cast<double>(rows.own)));
+}
+
 // What these rows have of the loss of the global batch.
 Value share_of_loss(const losses::Loss& loss, const Value& label, const Value& predicted,
-                    const Value& weights, int64_t global_rows) {
+                    const Value& weights, const Stepper::Rows& rows) {
   const Value sum = ops::reduce_sum(loss.per_example(label, predicted, weights));
   if (const Value divisor = loss.divisor(label, predicted, weights); divisor.defined())
     return sum / as(sum.dtype(), sum_or_infinity(divisor));
   if (loss.reduction() == losses::Reduction::kSum) return sum;
-  return sum / static_cast<double>(std::max<int64_t>(global_rows, 1));
+  return sum / static_cast<double>(std::max<int64_t>(rows.global, 1));
+}
+
+// A replica's part of the mean over all rows, where `mean` is that over its own.
+Value share_of_mean(const Value& mean, const Stepper::Rows& rows) {
+  if (rows.own > 0)
+    return mean * (static_cast<double>(rows.own) / static_cast<double>(rows.global));
+  // Of no rows it may be no number.
+  return ops::where(ops::constant(Tensor::scalar(false)), mean, ops::constant(0, mean.dtype()));
 }
 
 // The mean by rows of an output's losses of batches, which are not computed by it.
@@ -163,40 +182,48 @@ void Stepper::find_step() {
 }
 
 std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool training) const {
-  const auto targets = inputs.end() - 2 * std::ssize(objectives_);
-  int64_t global_rows = 0;
-  for (const Shape& shape : shapes_on_replicas(inputs.back())) global_rows += shape[0];
+  const Rows rows = rows_of(inputs.back());
   // A worker on its own may have none at the end, when others still step.
-  if (global_rows == 0 && !strategy_.input_context().independent) invalid("the batch has no rows");
-  const Value rows = ops::constant(Tensor::scalar(static_cast<double>(inputs.back().shape()[0])));
+  if (rows.global == 0 && !strategy_.input_context().independent) invalid("the batch has no rows");
+  const auto targets = inputs.end() - 2 * std::ssize(objectives_);
   const std::vector<Value> features(inputs.begin(), targets);
+  const nn::AddedLosses added;
   const std::vector<Value> predictions = network_.outputs(features, {.training = training});
-  Value loss;
-  std::vector<Value> outputs(1);  // the first one is for the loss
-  auto target = targets;
-  for (const Objective& each : objectives_) {
-    const Value &label = *target++, &weights = *target++, &predicted = predictions[each.output];
-    if (each.loss) {
-      const Value share = in_context(
-          each.name.empty() ? "" : str("output \"", each.name, '"'),
-          [&] { return share_of_loss(*each.loss, label, predicted, weights, global_rows); });
-      loss = plus(loss, each.loss_weight == 1 ? share : share * each.loss_weight);
-      if (!each.name.empty())
-        outputs.push_back(
-            pack({as(DType::kFloat64, share) * static_cast<double>(global_rows), rows}));
-    }
-    for (const metrics::Metric& metric : each.metrics)
-      outputs.push_back(pack(metric.increments(label, predicted)));
-    for (const metrics::Metric& metric : each.weighted_metrics)
-      outputs.push_back(pack(metric.increments(label, predicted, weights)));
-  }
+  std::vector<Value> results;
+  Value loss = measure(predictions, {targets, inputs.end()}, rows, results);
+  for (const Value& mean : added.values()) loss = plus(loss, share_of_mean(mean, rows));
+  if (!loss.defined()) invalid("there is no loss: compile() was given none, and no layer adds one");
   if (const Value penalty = network_.regularization_loss(); penalty.defined()) {
     loss = loss + as(loss.dtype(), penalty) / strategy_.num_replicas_in_sync();
   }
-  outputs.front() = pack({loss, rows});
-  if (strategy_.workers().size() > 1) outputs = ops::all_reduce_async(outputs, ReduceOp::kSum);
+  results.insert(results.begin(), pack({loss, count_of(rows)}));
+  if (strategy_.workers().size() > 1) results = ops::all_reduce_async(results, ReduceOp::kSum);
   if (training) options_.optimizer.minimize(loss, network_.trainable_variables());
-  return outputs;
+  return results;
+}
+
+Value Stepper::measure(const std::vector<Value>& predictions, std::span<const Value> targets,
+                       const Rows& rows, std::vector<Value>& increments) const {
+  Value loss;
+  for (size_t i = 0; i < objectives_.size(); ++i) {
+    const Objective& each = objectives_[i];
+    const Value &label = targets[2 * i], &weights = targets[2 * i + 1],
+                &predicted = predictions[each.output];
+    if (each.loss) {
+      const Value share =
+          in_context(each.name.empty() ? "" : str("output \"", each.name, '"'),
+                     [&] { return share_of_loss(*each.loss, label, predicted, weights, rows); });
+      loss = plus(loss, each.loss_weight == 1 ? share : share * each.loss_weight);
+      if (!each.name.empty())
+        increments.push_back(
+            pack({as(DType::kFloat64, share) * static_cast<double>(rows.global), count_of(rows)}));
+    }
+    for (const metrics::Metric& metric : each.metrics)
+      increments.push_back(pack(metric.increments(label, predicted)));
+    for (const metrics::Metric& metric : each.weighted_metrics)
+      increments.push_back(pack(metric.increments(label, predicted, weights)));
+  }
+  return loss;
 }
 
 void Stepper::train(const data::DistributedBatch& batch, const ClassWeight& class_weight,

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "core/data/distributed_dataset.h"
@@ -24,6 +26,11 @@ struct Totals {
 // at any moment.
 class Stepper {
  public:
+  // Of a replica, and of all in sync.
+  struct Rows {
+    int64_t own = 0, global = 0;
+  };
+
   // kInvalidArgument as objectives_of(), and when two results would have one name;
   // kFailedPrecondition when the network has several outputs whose names are not known yet.
   Stepper(nn::Layer network, Strategy& strategy, CompileOptions options);
@@ -55,6 +62,10 @@ class Stepper {
 
  private:
   std::vector<Value> trace(const std::vector<Value>& inputs, bool training) const;
+  // The sum of the objectives' losses, each times its weight; none where there are none. Appends
+  // what is added to the state of each of metrics(). `targets` are labels and weights in turn.
+  Value measure(const std::vector<Value>& predictions, std::span<const Value> targets,
+                const Rows& rows, std::vector<Value>& increments) const;
   void run(const Function& function, const data::DistributedBatch& batch, int64_t step,
            const ClassWeight& class_weight, Totals& totals);
   void add_up(const PerReplica<std::vector<Tensor>>& results, Totals& totals) const;

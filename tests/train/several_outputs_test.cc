@@ -263,8 +263,6 @@ TEST_F(Misfits, OfWhatIsCompiledTellTheOutputsThereAre) {
             "compile: a loss weight for \"price\", which has no loss");
   EXPECT_EQ(compile({mse_, mse_}, {1, std::nan("")}),
             "compile: a loss weight must be finite, got nan");
-  EXPECT_EQ(compile({}),
-            "compile: there is no loss; the model has the outputs \"price\", \"kind\"");
   EXPECT_EQ(compile({mse_, mse_}, {}, metrics::MeanSquaredError("mse")),
             "compile: the metric \"mse\" does not say of which output; the model has the outputs "
             "\"price\", \"kind\", as in {\"price\", metric}");
