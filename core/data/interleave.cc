@@ -150,9 +150,7 @@ class InterleaveSource : public Decorator<InterleaveSource> {
     auto open_inner = [pass](const Dataset& dataset, int64_t number) {
       return dataset.source()->open(pass.inner(1 + static_cast<uint64_t>(number)));
     };
-    // What is read again by its number has to have the same one then.
-    Pass outer = pass;
-    outer.in_order |= input().is_ordered();
+    const Pass outer = of_reread_input(pass);
     return std::make_unique<InterleaveStream>(input().open(outer), outer.in_order, function_,
                                               open_inner, options_);
   }

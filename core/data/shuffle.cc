@@ -156,9 +156,7 @@ class ShuffleSource : public Decorator<ShuffleSource> {
     const uint64_t seed = options_.seed ? *options_.seed : own_seed(pass);
     const uint64_t epoch = options_.reshuffle_each_iteration ? pass.epoch : 0;
     const int64_t most = cardinality() < 0 ? INT64_MAX : cardinality();
-    // What is read again by its number has to have the same one then.
-    Pass below = pass;
-    below.in_order |= input().is_ordered();
+    const Pass below = of_reread_input(pass);
     return std::make_unique<ShuffleStream>(input().open(below), below.in_order, most, buffer_size_,
                                            seed, epoch);
   }

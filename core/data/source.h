@@ -201,6 +201,13 @@ class Decorator : public Source {
  protected:
   const Source& input() const { return *input_; }
 
+  // With what an input is opened whose elements are read again by their numbers: one that is ordered
+  // has to give each the same number then.
+  Pass of_reread_input(Pass pass) const {
+    pass.in_order |= input().is_ordered();
+    return pass;
+  }
+
  private:
   SourcePtr input_;
 };

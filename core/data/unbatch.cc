@@ -71,8 +71,7 @@ class UnbatchSource : public Decorator<UnbatchSource> {
  public:
   using Decorator::Decorator;
   std::unique_ptr<Stream> open(const Pass& pass) const override {
-    Pass below = pass;  // whose batches are read again by their numbers
-    below.in_order |= input().is_ordered();
+    const Pass below = of_reread_input(pass);
     return std::make_unique<UnbatchStream>(input().open(below), below.in_order);
   }
   int64_t cardinality() const override {

@@ -97,8 +97,7 @@ class WindowSource : public Decorator<WindowSource> {
   WindowSource(SourcePtr input, const WindowSizes& sizes)
       : Decorator(std::move(input)), sizes_(sizes) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
-    Pass below = pass;  // whose elements are read again by their numbers
-    below.in_order |= input().is_ordered();
+    const Pass below = of_reread_input(pass);
     return std::make_unique<WindowStream>(input().open(below), below.in_order, sizes_);
   }
   int64_t cardinality() const override {
