@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/data/dataset.h"
+#include "core/data/padding.h"
 
 namespace cohort::data {
 namespace {
@@ -47,19 +49,43 @@ Element stack_elements(const std::vector<Element>& elements, const StackedItems&
   return Element(std::move(fields));
 }
 
+std::vector<Element> make_all(std::vector<Item> items) {
+  std::vector<Element> elements;
+  for (Item& item : items) elements.push_back(std::move(item).make());
+  return elements;
+}
+
+std::string_view maker_of(const Padding* padding) { return padding ? "padded_batch" : "batch"; }
+
+// The next `size` items, or the fewer that are left, none where these are to be dropped.
+std::vector<Item> read_items(Stream& input, int64_t size, bool drop_remainder) {
+  std::vector<Item> items;
+  while (static_cast<int64_t>(items.size()) < size) {
+    check_cancelled();
+    std::optional<Item> item = input.next();
+    if (!item) break;
+    items.push_back(*std::move(item));
+  }
+  if (drop_remainder && static_cast<int64_t>(items.size()) < size) items.clear();
+  return items;
+}
+
 class BatchStream : public Stream {
  public:
-  BatchStream(std::unique_ptr<Stream> input, int64_t size, bool drop_remainder)
-      : input_(std::move(input)), size_(size), drop_remainder_(drop_remainder) {}
+  BatchStream(std::unique_ptr<Stream> input, int64_t size, bool drop_remainder,
+              const Padding* padding)
+      : input_(std::move(input)), size_(size), drop_remainder_(drop_remainder), padding_(padding) {}
 
   std::optional<Item> next() override {
-    std::optional<Element> batch = read_batch(*input_, size_, drop_remainder_, read_);
+    std::optional<Element> batch = read_batch(*input_, size_, drop_remainder_, read_, padding_);
     if (!batch) return std::nullopt;
     return Item{.element = *std::move(batch)};
   }
-  Position save() const override { return {"batch", {read_}, {input_->save()}}; }
+  Position save() const override {
+    return {std::string(maker_of(padding_)), {read_}, {input_->save()}};
+  }
   void restore(const Position& position) override {
-    position.expect("batch", 1, 1);
+    position.expect(maker_of(padding_), 1, 1);
     read_ = position.number(0);
     input_->restore(position.inputs[0]);
   }
@@ -68,7 +94,8 @@ class BatchStream : public Stream {
   std::unique_ptr<Stream> input_;
   const int64_t size_;
   const bool drop_remainder_;
-  int64_t read_ = 0;  // elements so far
+  const Padding* const padding_;  // null for none
+  int64_t read_ = 0;              // elements so far
 };
 
 }  // namespace
@@ -83,28 +110,24 @@ Element stack(std::vector<Item> items, const StackedItems& which) {
     for (const Item& item : items) rows.push_back(item.row);
     return first.table->gather(rows);
   }
-  std::vector<Element> elements;
-  for (Item& item : items) elements.push_back(std::move(item).make());
-  return stack_elements(elements, which);
+  return stack_elements(make_all(std::move(items)), which);
 }
 
-std::vector<Item> read_items(Stream& input, int64_t size, bool drop_remainder) {
-  std::vector<Item> items;
-  while (static_cast<int64_t>(items.size()) < size) {
-    check_cancelled();
-    std::optional<Item> item = input.next();
-    if (!item) break;
-    items.push_back(*std::move(item));
-  }
-  if (drop_remainder && static_cast<int64_t>(items.size()) < size) items.clear();
-  return items;
-}
-
-std::optional<Element> read_batch(Stream& input, int64_t size, bool drop_remainder, int64_t& read) {
+std::optional<Element> read_batch(Stream& input, int64_t size, bool drop_remainder, int64_t& read,
+                                  const Padding* padding) {
   std::vector<Item> items = read_items(input, size, drop_remainder);
   if (items.empty()) return std::nullopt;
   const int64_t start = std::exchange(read, read + static_cast<int64_t>(items.size()));
-  return stack(std::move(items), {.maker = "batch", .start = start});
+  const StackedItems which{.maker = maker_of(padding), .start = start};
+  if (padding == nullptr) return stack(std::move(items), which);
+  std::vector<Element> elements = make_all(std::move(items));
+  padding->pad(elements);
+  return stack_elements(elements, which);
+}
+
+std::unique_ptr<Stream> batch_stream(std::unique_ptr<Stream> input, int64_t size,
+                                     bool drop_remainder, const Padding* padding) {
+  return std::make_unique<BatchStream>(std::move(input), size, drop_remainder, padding);
 }
 
 int64_t count_batches(int64_t elements, int64_t size, bool drop_remainder) {
@@ -113,7 +136,7 @@ int64_t count_batches(int64_t elements, int64_t size, bool drop_remainder) {
 }
 
 std::unique_ptr<Stream> BatchSource::open(const Pass& pass) const {
-  return std::make_unique<BatchStream>(input().open(pass), size_, drop_remainder_);
+  return batch_stream(input().open(pass), size_, drop_remainder_);
 }
 
 int64_t BatchSource::cardinality() const {

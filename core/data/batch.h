@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,8 @@
 #include "core/data/source.h"
 
 namespace cohort::data {
+
+class Padding;
 
 // What is stacked, for messages.
 struct StackedItems {
@@ -20,12 +23,15 @@ struct StackedItems {
 // REQUIRES: there is one.
 Element stack(std::vector<Item> items, const StackedItems& which);
 
-// The next `size` items, or the fewer that are left, none where these are to be dropped.
-std::vector<Item> read_items(Stream& input, int64_t size, bool drop_remainder);
+// Makes one batch of the next `size` items, or of the fewer that are left, unless these are to be
+// dropped; nothing when there is none. `read`, the number of items in batches so far, is advanced.
+// With a `padding`, items are padded before: it is one of padded_batch().
+std::optional<Element> read_batch(Stream& input, int64_t size, bool drop_remainder, int64_t& read,
+                                  const Padding* padding = nullptr);
 
-// Makes one batch of the items that read_items() returns; nothing when there is none. `read`, the
-// number of items in batches so far, is advanced.
-std::optional<Element> read_batch(Stream& input, int64_t size, bool drop_remainder, int64_t& read);
+// The batches that read_batch() makes; `padding` outlives them.
+std::unique_ptr<Stream> batch_stream(std::unique_ptr<Stream> input, int64_t size,
+                                     bool drop_remainder, const Padding* padding = nullptr);
 
 // How many batches of `size` these elements make; kInfinite and kUnknown stay.
 int64_t count_batches(int64_t elements, int64_t size, bool drop_remainder);

@@ -8,38 +8,6 @@
 namespace cohort::data {
 namespace {
 
-class PaddedBatchStream : public Stream {
- public:
-  PaddedBatchStream(std::unique_ptr<Stream> input, int64_t size, bool drop_remainder,
-                    const Padding& padding)
-      : input_(std::move(input)), size_(size), drop_remainder_(drop_remainder), padding_(padding) {}
-
-  std::optional<Item> next() override {
-    std::vector<Element> elements;
-    for (Item& item : read_items(*input_, size_, drop_remainder_))
-      elements.push_back(std::move(item).make());
-    if (elements.empty()) return std::nullopt;
-    padding_.pad(elements);
-    std::vector<Item> padded;
-    for (Element& element : elements) padded.push_back({.element = std::move(element)});
-    const int64_t start = std::exchange(read_, read_ + static_cast<int64_t>(padded.size()));
-    return Item{.element = stack(std::move(padded), {.maker = "padded_batch", .start = start})};
-  }
-  Position save() const override { return {"padded_batch", {read_}, {input_->save()}}; }
-  void restore(const Position& position) override {
-    position.expect("padded_batch", 1, 1);
-    read_ = position.number(0);
-    input_->restore(position.inputs[0]);
-  }
-
- private:
-  std::unique_ptr<Stream> input_;
-  const int64_t size_;
-  const bool drop_remainder_;
-  const Padding& padding_;
-  int64_t read_ = 0;  // elements so far
-};
-
 class PaddedBatchSource : public Decorator<PaddedBatchSource> {
  public:
   PaddedBatchSource(SourcePtr input, int64_t size, bool drop_remainder, Padding padding)
@@ -48,8 +16,7 @@ class PaddedBatchSource : public Decorator<PaddedBatchSource> {
         drop_remainder_(drop_remainder),
         padding_(std::move(padding)) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
-    return std::make_unique<PaddedBatchStream>(input().open(pass), size_, drop_remainder_,
-                                               padding_);
+    return batch_stream(input().open(pass), size_, drop_remainder_, &padding_);
   }
   int64_t cardinality() const override {
     return count_batches(input().cardinality(), size_, drop_remainder_);
