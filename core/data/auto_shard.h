@@ -18,8 +18,8 @@ namespace cohort::data {
 // batches, repeats and maps as it makes no difference which elements there are, so that a pipeline
 // makes only its own; each pipeline shuffles and batches these. But they are chosen after a filter,
 // take, take_while, skip, unbatch, window, interleave, concatenate or sample_from.
-// Shuffles without seeds draw another order on each pipeline, but the same one where elements are
-// chosen after them. One with a seed puts equally long shares in the same order.
+// Shuffles and sample_from without seeds draw otherwise on each pipeline, but alike where elements
+// are chosen after them. A shuffle with a seed puts equally long shares in the same order.
 // kAuto goes by file where there is one for each pipeline, and the files are below nothing but
 // transformations that are blind to the rest of the dataset: not below take, take_while, skip,
 // shard, window, zip, concatenate and sample_from.

@@ -31,13 +31,13 @@ using NextFunction = std::function<std::optional<Element>()>;
 
 struct ShuffleOptions {
   // Without a seed, one is derived from global_seed() as it was when shuffle() was called, and from
-  // how many other shuffles without seeds come before it: those below it, and of a zip(),
-  // concatenate() or sample_from() those of the first dataset before those of the second; below a
-  // cache(), those below it alone. What is above makes no difference: take(n) and skip(n) of what
-  // is always in one order (reshuffle_each_iteration = false) have no element in common, and zip(a,
-  // a.map(f)) keeps pairs together. Each dataset that an interleave() opens has an order of its
-  // own. What is made in the same way has the same order in every process. Shuffles with the same
-  // seed and buffer put equally long inputs in the same order.
+  // how many other shuffles and sample_from() without seeds come before it: those below it, and of
+  // a zip(), concatenate() or sample_from() those of the first dataset before those of the second;
+  // below a cache(), those below it alone. What is above makes no difference: take(n) and skip(n)
+  // of what is always in one order (reshuffle_each_iteration = false) have no element in common,
+  // and zip(a, a.map(f)) keeps pairs together. Each dataset that an interleave() opens has an order
+  // of its own. What is made in the same way has the same order in every process. Shuffles with the
+  // same seed and buffer put equally long inputs in the same order.
   std::optional<uint64_t> seed = {};
   bool reshuffle_each_iteration = true;  // another order in each epoch
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/data/dataset.h"
+#include "core/data/seed.h"
 #include "core/data/union.h"
 
 namespace cohort::data {
@@ -94,26 +95,29 @@ class SampleSource : public Union<SampleSource> {
                const SampleOptions& options)
       : Union(std::move(inputs)),
         weights_(std::move(weights)),
-        options_(options),
-        global_seed_(global_seed()) {}
+        seed_(options.seed),
+        stop_on_empty_(options.stop_on_empty) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
-    uint64_t key = mix(options_.seed ? *options_.seed : mix(global_seed_, pass.place), pass.epoch);
-    for (const double weight : weights_) key = mix(key, std::bit_cast<uint64_t>(weight));
     const Pass each = of_inputs(pass);
+    uint64_t key = mix(seed_.of(each), pass.epoch);
+    for (const double weight : weights_) key = mix(key, std::bit_cast<uint64_t>(weight));
     std::vector<std::unique_ptr<Stream>> streams;
     for (const SourcePtr& input : inputs()) streams.push_back(input->open(each));
-    return std::make_unique<SampleStream>(std::move(streams), weights_, options_.stop_on_empty,
-                                          key);
+    return std::make_unique<SampleStream>(std::move(streams), weights_, stop_on_empty_, key);
+  }
+  void add_unseeded(Unseeded& found) const override {
+    Union::add_unseeded(found);
+    seed_.add_to(found);
   }
   int64_t cardinality() const override {
-    if (!options_.stop_on_empty || inputs().size() == 1) return Union::cardinality();
+    if (!stop_on_empty_ || inputs().size() == 1) return Union::cardinality();
     return every_input_has([](int64_t count) { return count == kInfinite; }) ? kInfinite : kUnknown;
   }
   // Where pipelines may have different numbers of steps of one input, each has to see whole batches
   // to stop where the others do.
   std::optional<int64_t> batch_size() const override {
     const bool steps_are_alike =
-        !options_.stop_on_empty || every_input_has([](int64_t count) { return count != kUnknown; });
+        !stop_on_empty_ || every_input_has([](int64_t count) { return count != kUnknown; });
     return steps_are_alike ? Union::batch_size() : std::nullopt;
   }
 
@@ -125,8 +129,8 @@ class SampleSource : public Union<SampleSource> {
   }
 
   std::vector<double> weights_;
-  SampleOptions options_;
-  uint64_t global_seed_;
+  Seed seed_;
+  bool stop_on_empty_;
 };
 
 }  // namespace

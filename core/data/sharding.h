@@ -16,8 +16,8 @@ AutoShardPolicy resolve_policy(const Source& source, AutoShardPolicy policy, int
 // DistributedSampler has given to another rank, or to one of another number of them.
 void require_own_rank(const Source& source, AutoShardPolicy policy, int64_t num, int64_t index);
 
-// `source` as pipeline `index` reads what it has for itself: shuffles without seeds draw another
-// order on each pipeline, so that rows which are together on one are not on all.
+// `source` as pipeline `index` reads what it has for itself: what has no seed draws otherwise on
+// each pipeline, so that rows which are together on one are not on all.
 SourcePtr read_by_one(SourcePtr source, int64_t index);
 
 // `source` as every pipeline reads it, to keep a part: its elements come in the same order on all.

@@ -1,11 +1,10 @@
 #include <algorithm>
-#include <atomic>
 #include <deque>
 #include <utility>
 #include <vector>
 
 #include "core/data/dataset.h"
-#include "core/data/source.h"
+#include "core/data/seed.h"
 
 namespace cohort::data {
 namespace {
@@ -140,51 +139,28 @@ class ShuffleStream : public Stream {
   bool input_ended_ = false;
 };
 
-uint64_t next_identity() {
-  static std::atomic<uint64_t> next{0};
-  return next++;
-}
-
 class ShuffleSource : public Decorator<ShuffleSource> {
  public:
   ShuffleSource(SourcePtr input, int64_t buffer_size, const ShuffleOptions& options)
       : Decorator(std::move(input)),
         buffer_size_(buffer_size),
-        options_(options),
-        global_seed_(global_seed()) {}
+        seed_(options.seed),
+        reshuffle_(options.reshuffle_each_iteration) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
-    const uint64_t seed = options_.seed ? *options_.seed : own_seed(pass);
-    const uint64_t epoch = options_.reshuffle_each_iteration ? pass.epoch : 0;
     const int64_t most = cardinality() < 0 ? INT64_MAX : cardinality();
-    const Pass below = of_reread_input(pass);
+    const Pass below = of_reread_input(of_inputs(pass));
     return std::make_unique<ShuffleStream>(input().open(below), below.in_order, most, buffer_size_,
-                                           seed, epoch);
+                                           seed_.of(below), reshuffle_ ? pass.epoch : 0);
   }
-  void add_shuffles(Shuffles& found) const override {
-    Decorator::add_shuffles(found);
-    if (!options_.seed && std::find(found.begin(), found.end(), identity_) == found.end())
-      found.push_back(identity_);
+  void add_unseeded(Unseeded& found) const override {
+    Decorator::add_unseeded(found);
+    seed_.add_to(found);
   }
 
  private:
-  uint64_t own_seed(const Pass& pass) const {
-    const uint64_t seed = mix(global_seed_, pass.place, number(pass));
-    return pass.pipeline == 0 ? seed : mix(seed, pass.pipeline);
-  }
-
-  // Which of the shuffles without seeds this is. It follows from what the pipeline is made of, not
-  // from when that was made, so that another process counts alike.
-  uint64_t number(const Pass& pass) const {
-    Shuffles own;
-    if (!pass.shuffles) add_shuffles(own);
-    const Shuffles& all = pass.shuffles ? *pass.shuffles : own;
-    return static_cast<uint64_t>(std::find(all.begin(), all.end(), identity_) - all.begin());
-  }
-
   int64_t buffer_size_;
-  ShuffleOptions options_;
-  uint64_t global_seed_;
-  uint64_t identity_ = next_identity();  // of this and its copies, in this process
+  Seed seed_;
+  bool reshuffle_;
 };
 
 }  // namespace

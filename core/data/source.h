@@ -20,9 +20,9 @@
 // Dataset method that makes it. Only the sources of core/data include this header.
 namespace cohort::data {
 
-// The shuffles without seeds of a pipeline, each once, those below first. Copies of a shuffle are
-// one.
-using Shuffles = std::vector<uint64_t>;
+// The sources of a pipeline that draw without a seed of the user's, each once, those below first.
+// Copies of a source are one.
+using Unseeded = std::vector<uint64_t>;
 
 // Which pass over the data a stream makes; all that its random numbers depend on, apart from seeds.
 struct Pass {
@@ -33,9 +33,8 @@ struct Pass {
   uint64_t pipeline = 0;
   // Whether elements have to come in the same order each time, whatever map() was told.
   bool in_order = false;
-  // By which a source of several inputs tells their shuffles without seeds apart. Null where there
-  // is none above: then those below each shuffle are all that it has to differ from.
-  std::shared_ptr<const Shuffles> shuffles = nullptr;
+  // By which those without seeds are told apart. Null where no source above has counted them.
+  std::shared_ptr<const Unseeded> unseeded = nullptr;
 
   // Of dataset `index` that an interleave() opens: a pipeline of its own.
   Pass inner(uint64_t index) const {
@@ -116,9 +115,9 @@ class Source {
     return std::ranges::all_of(all, [](const SourcePtr& input) { return input->is_ordered(); });
   }
 
-  // Adds the shuffles without seeds that are here and below, unless they are there already.
-  virtual void add_shuffles(Shuffles& found) const {
-    for (const SourcePtr& input : inputs()) input->add_shuffles(found);
+  // Adds the sources without seeds that are here and below, unless they are there already.
+  virtual void add_unseeded(Unseeded& found) const {
+    for (const SourcePtr& input : inputs()) input->add_unseeded(found);
   }
 
   // Whether a pass that is read to its end is kept for later ones, by a cache() in this pipeline.
@@ -168,12 +167,12 @@ class Source {
  protected:
   Source(const Source&) {}  // a copy counts its own passes
 
-  // With what a source of several inputs opens each of them.
+  // With what a source that draws, or that has several inputs, opens each of these.
   Pass of_inputs(Pass pass) const {
-    if (pass.shuffles) return pass;
-    Shuffles found;
-    add_shuffles(found);
-    pass.shuffles = std::make_shared<const Shuffles>(std::move(found));
+    if (pass.unseeded) return pass;
+    Unseeded found;
+    add_unseeded(found);
+    pass.unseeded = std::make_shared<const Unseeded>(std::move(found));
     return pass;
   }
 
@@ -201,8 +200,8 @@ class Decorator : public Source {
  protected:
   const Source& input() const { return *input_; }
 
-  // With what an input is opened whose elements are read again by their numbers: one that is ordered
-  // has to give each the same number then.
+  // With what an input is opened whose elements are read again by their numbers: one that is
+  // ordered has to give each the same number then.
   Pass of_reread_input(Pass pass) const {
     pass.in_order |= input().is_ordered();
     return pass;

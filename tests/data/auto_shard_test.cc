@@ -265,6 +265,8 @@ TEST(AutoShard, ShufflesEachShareInAnotherOrder) {
   EXPECT_LT(neighbours(range(32).shuffle(32), Policy::kOff, 0), 16);
   EXPECT_LT(neighbours(ten_files().shuffle(30), Policy::kFile, 10), 8);
   EXPECT_EQ(neighbours(range(64).shuffle(64, {.seed = 3}), Policy::kAuto, 1), 32);
+  const Dataset drawn = sample_from({range(32), range(64).skip(32)});
+  EXPECT_NE(shard_of(drawn, Policy::kOff, 2, 0), shard_of(drawn, Policy::kOff, 2, 1));
 }
 
 TEST(AutoShard, BalancesElements) {

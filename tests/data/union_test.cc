@@ -61,11 +61,13 @@ TEST(Concatenate, OpensTheSecondWhenTheFirstHasEnded) {
   EXPECT_EQ(started, 1);
 }
 
+bool has_one_order_twice(const Dataset& dataset) {
+  const Values all = values(dataset);
+  const auto half = all.begin() + static_cast<int64_t>(all.size() / 2);
+  return Values(all.begin(), half) == Values(half, all.end());
+}
+
 TEST(Concatenate, ShufflesOfItsInputsDrawOrdersOfTheirOwn) {
-  const auto has_one_order_twice = [](const Dataset& dataset) {
-    const Values all = values(dataset);
-    return Values(all.begin(), all.begin() + 50) == Values(all.begin() + 50, all.end());
-  };
   const Dataset shuffled = range(50).shuffle(50);
   EXPECT_FALSE(has_one_order_twice(shuffled.concatenate(range(50).shuffle(50))));
   EXPECT_TRUE(has_one_order_twice(shuffled.concatenate(shuffled))) << "an order is a dataset's";
@@ -126,6 +128,15 @@ TEST(SampleFrom, DrawsOtherwiseInEachEpochAndAlikeInEachRun) {
   EXPECT_NE(values(make(1), 2), values(make(2), 2));
   const Dataset unseeded = sample_from({range(30), from_to(30, 60)});
   EXPECT_EQ(values(unseeded), values(sample_from({range(30), from_to(30, 60)})));
+}
+
+TEST(SampleFrom, WithoutASeedDrawsOtherwiseThanOthersInThePipeline) {
+  const auto sampled = [] { return sample_from({range(30), from_to(30, 60)}); };
+  const Dataset first = sampled();
+  EXPECT_FALSE(has_one_order_twice(first.concatenate(sampled())));
+  EXPECT_FALSE(has_one_order_twice(
+      range(9).shuffle(9).take(0).concatenate(first).concatenate(sampled().prefetch(1))));
+  EXPECT_TRUE(has_one_order_twice(first.concatenate(first))) << "draws are a dataset's";
 }
 
 TEST(SampleFrom, GoesOnWithTheOthersUnlessItIsToStop) {
