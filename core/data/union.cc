@@ -19,7 +19,7 @@ int64_t total_cardinality(const std::vector<SourcePtr>& inputs) {
 std::optional<int64_t> common_batch_size(const std::vector<SourcePtr>& inputs) {
   const std::optional<int64_t> first = inputs.front()->batch_size();
   const auto has_first = [&](const SourcePtr& input) { return input->batch_size() == first; };
-  return std::ranges::all_of(inputs, has_first) ? first : std::nullopt;
+  return std::all_of(inputs.begin() + 1, inputs.end(), has_first) ? first : std::nullopt;
 }
 
 void SameSignature::require(const Item& item, size_t input) {

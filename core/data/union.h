@@ -17,7 +17,7 @@ namespace cohort::data {
 
 // That of all inputs together.
 int64_t total_cardinality(const std::vector<SourcePtr>& inputs);
-// The batch size that all inputs have; nothing where they differ.
+// The batch size that all inputs have; nothing where they differ. Asks each of them once.
 std::optional<int64_t> common_batch_size(const std::vector<SourcePtr>& inputs);
 
 // A source of several inputs, whose elements are those of each of them. `Derived` has to be

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "core/data/dataset.h"
-#include "core/data/source.h"
+#include "core/data/union.h"
 
 namespace cohort::data {
 namespace {
@@ -64,9 +64,7 @@ class ZipSource : public Source {
     if (b == kInfinite) return a;
     return a == kUnknown || b == kUnknown ? kUnknown : std::min(a, b);
   }
-  std::optional<int64_t> batch_size() const override {
-    return a_->batch_size() == b_->batch_size() ? a_->batch_size() : std::nullopt;
-  }
+  std::optional<int64_t> batch_size() const override { return common_batch_size(inputs()); }
   bool may_yield_batches() const override {
     return a_->may_yield_batches() && b_->may_yield_batches();
   }

@@ -213,6 +213,25 @@ TEST(Dataset, KnowsItsBatchSize) {
   EXPECT_EQ(zip(batched, range(9).batch(3)).batch_size(), std::nullopt);
 }
 
+// To ask an input twice on each level would take for ever.
+TEST(Dataset, IsMadeOfAsManyOthersAsOneLikes) {
+  const Dataset batches = range(4).batch(2);
+  Dataset concatenated = batches, sampled = batches, zipped = batches;
+  for (int level = 0; level < 64; ++level) {
+    const std::string name = str("level ", level);
+    const Dataset renamed = batches.map([name](const Element& e) {
+      return Element{{name, e["value"]}};
+    });
+    concatenated = concatenated.concatenate(batches);
+    sampled = sample_from({sampled, batches});
+    zipped = zip(zipped, renamed);
+  }
+  for (const Dataset& dataset : {concatenated, sampled, zipped}) EXPECT_EQ(dataset.batch_size(), 2);
+  EXPECT_EQ(values(concatenated).size(), 65u * 4);
+  EXPECT_EQ(values(sampled).size(), 65u * 4);
+  EXPECT_EQ(zipped.iterate().next()->size(), 65u);
+}
+
 TEST(Iterator, KeepsItsDatasetAlive) {
   std::optional<Iterator> iterator;
   {
