@@ -114,6 +114,20 @@ SourcePtr share_batch(const SourcePtr& whole, const BatchSource& batch, AutoShar
                            batch.drop_remainder(), whole});
 }
 
+std::string_view in_words(AutoShardPolicy policy) {
+  switch (policy) {
+    case AutoShardPolicy::kAuto:
+      return "by file or element";
+    case AutoShardPolicy::kFile:
+      return "by file";
+    case AutoShardPolicy::kData:
+      return "by element";
+    case AutoShardPolicy::kOff:
+      break;
+  }
+  return "not at all";
+}
+
 // `source` with the last batch(n) on each path replaced.
 SourcePtr share_batches(const SourcePtr& source, AutoShardPolicy policy, const Pipeline& pipeline) {
   if (const auto* batch = dynamic_cast<const BatchSource*>(source.get()))
@@ -122,8 +136,7 @@ SourcePtr share_batches(const SourcePtr& source, AutoShardPolicy policy, const P
   for (SourcePtr& input : inputs) input = share_batches(input, policy, pipeline);
   return source->with_share(
       inputs, str("steps ", pipeline.index, " of ", pipeline.count, " with ", pipeline.replicas,
-                  pipeline.independent ? " replicas each" : " replicas",
-                  policy == AutoShardPolicy::kFile ? " by file" : ""));
+                  pipeline.independent ? " replicas each, " : " replicas, ", in_words(policy)));
 }
 
 // Each pipeline reads all batches and keeps its rows: the only way where a function makes them, or
@@ -183,17 +196,8 @@ void add_files(const Source& source, std::string& text) {
 
 std::string_view division(const Source& source, const InputOptions& options) {
   if (options.keep_order) return "in their order";
-  switch (options.auto_shard) {
-    case AutoShardPolicy::kAuto:
-      return source.sampler_rank() ? "by a DistributedSampler" : "by file or element";
-    case AutoShardPolicy::kFile:
-      return "by file";
-    case AutoShardPolicy::kData:
-      return "by element";
-    case AutoShardPolicy::kOff:
-      break;
-  }
-  return "not at all";
+  const bool is_sampled = options.auto_shard == AutoShardPolicy::kAuto && source.sampler_rank();
+  return is_sampled ? "by a DistributedSampler" : in_words(options.auto_shard);
 }
 
 }  // namespace

@@ -27,5 +27,16 @@ TEST(SeveralPipelines, CacheTheirSharesInTheFirstPassOverEachDistribution) {
   }
 }
 
+TEST(SeveralPipelines, CacheOtherBatchesUnderAnotherPolicy) {
+  const Dataset batches = range(8).batch(4).cache();
+  const auto read = [&](AutoShardPolicy policy) {
+    return steps(Worker(1, 2, 1).distribute_dataset(batches, {.auto_shard = policy}));
+  };
+  for (int pass = 0; pass < 2; ++pass) {
+    EXPECT_EQ(read(AutoShardPolicy::kData), (Steps{{{1, 3}}, {{5, 7}}}));
+    EXPECT_EQ(read(AutoShardPolicy::kOff), (Steps{{{0, 1}}, {{2, 3}}, {{4, 5}}, {{6, 7}}}));
+  }
+}
+
 }  // namespace
 }  // namespace cohort::data
