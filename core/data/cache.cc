@@ -50,9 +50,7 @@ class CacheStream : public Stream {
     if (index_ == cached_->size()) return std::nullopt;
     return (*cached_)[index_++];
   }
-  Position save() const override {
-    return {"cache", {static_cast<int64_t>(index_)}, {}, source_.is_ordered()};
-  }
+  Position save() const override { return {"cache", {static_cast<int64_t>(index_)}, {}}; }
   void restore(const Position& position) override {
     position.expect("cache", 1, 0);
     if (skip(position.number(0)) != position.number(0)) position.fail_corrupt();
@@ -109,6 +107,7 @@ class CacheSource : public Decorator<CacheSource> {
         input(), kept,
         pass.pipeline == 0 ? *cache_ : *cache_->of_share(str("pipeline ", pass.pipeline)));
   }
+  bool is_ordered() const override { return true; }
   bool keeps_passes() const override { return true; }
 
  private:

@@ -261,7 +261,6 @@ TEST(RestartOfUnorderedMap, IsRefusedBelowWhatReadsElementsAgain) {
   const auto alone = [](const Element& e) { return from_tensor_slices(e).batch(1); };
   const std::map<std::string, Dataset> above = {
       {"shuffle", unordered.shuffle(10).prefetch(2)},
-      {"cache", unordered.cache().batch(2)},
       {"unbatch", unordered.batch(2).unbatch()},
       {"window", unordered.window(3, {.shift = 1})},
       {"interleave", unordered.batch(1).interleave(alone, {.cycle_length = 2})}};
@@ -277,6 +276,17 @@ TEST(RestartOfUnorderedMap, IsRefusedBelowWhatReadsElementsAgain) {
     }
   }
   EXPECT_NO_THROW(range(9).map(tripled, {.deterministic = false}).shuffle(3).iterate().save());
+}
+
+TEST(RestartOfUnorderedMap, IsOfAnOrderedOneBelowACache) {
+  const auto make = [] { return in_order_of_completion(20).cache(); };
+  for (const Dataset& dataset : {make(), make().shuffle(5), make().batch(2).unbatch()}) {
+    Iterator saved = dataset.iterate({.epoch = 0});
+    for (int i = 0; i < 7; ++i) saved.next();
+    Iterator restored = dataset.iterate();
+    restored.restore(saved.save());
+    EXPECT_EQ(remaining(restored), remaining(saved));
+  }
 }
 
 // Of what a function makes that cannot be seen before, so it is not done there.
