@@ -160,8 +160,8 @@ class Dataset {
   // --- Transformations of elements
 
   // What `function` returns for each element. With num_parallel > 1, several threads call it at a
-  // time. An Error that it throws, as one of filter()'s function, says for which element of this
-  // pass: "map(): element 3: ...".
+  // time. An Error that it throws, as one of filter()'s or take_while()'s function, says for which
+  // element of this pass: "map(): element 3: ...".
   Dataset map(MapFunction function, MapOptions options = {}) const;
   // The elements for which `keep` returns true.
   Dataset filter(FilterFunction keep) const;

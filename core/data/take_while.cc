@@ -2,6 +2,7 @@
 
 #include "core/data/dataset.h"
 #include "core/data/source.h"
+#include "core/data/user_function.h"
 
 namespace cohort::data {
 namespace {
@@ -14,19 +15,22 @@ class TakeWhileStream : public Stream {
   std::optional<Item> next() override {
     if (ended_) return std::nullopt;
     std::optional<Item> item = input_->next();
-    ended_ = !item || !holds_(item->make());
+    ended_ = !item || !calls_.of_element(read_++, [&] { return holds_(item->make()); });
     return ended_ ? std::nullopt : std::move(item);
   }
   Position save() const override { return {"take_while", {ended_}, {input_->save()}}; }
   void restore(const Position& position) override {
     position.expect("take_while", 1, 1);
     ended_ = position.number(0, 1) != 0;
+    calls_.set_restored();
     input_->restore(position.inputs[0]);
   }
 
  private:
   std::unique_ptr<Stream> input_;
   const FilterFunction& holds_;
+  UserFunctionCalls calls_{"take_while()"};
+  int64_t read_ = 0;    // elements of the input
   bool ended_ = false;  // the input may have more
 };
 

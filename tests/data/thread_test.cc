@@ -143,6 +143,9 @@ TEST(Map, SaysForWhichElementItsFunctionFails) {
     EXPECT_EQ(after(mapped, 2), "map(): element 1 from where it was restored: no ink");
   }
   EXPECT_EQ(after(rows.filter(fails_at_13), 0), "filter(): element 3: no ink");
+  EXPECT_EQ(after(rows.take_while(fails_at_13), 0), "take_while(): element 3: no ink");
+  EXPECT_EQ(after(rows.take_while(fails_at_13), 2),
+            "take_while(): element 1 from where it was restored: no ink");
   EXPECT_EQ(after(rows.map(fail_at_13).skip(1).batch(2).prefetch(1), 0),
             "map(): element 3: no ink");
 }
