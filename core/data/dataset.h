@@ -35,9 +35,10 @@ struct ShuffleOptions {
   // a zip(), concatenate() or sample_from() those of the first dataset before those of the second;
   // below a cache(), those below it alone. What is above makes no difference: take(n) and skip(n)
   // of what is always in one order (reshuffle_each_iteration = false) have no element in common,
-  // and zip(a, a.map(f)) keeps pairs together. Each dataset that an interleave() opens has an order
-  // of its own. What is made in the same way has the same order in every process. Shuffles with the
-  // same seed and buffer put equally long inputs in the same order.
+  // and zip(a, a.map(f)) keeps pairs together. The datasets that an interleave() opens have orders
+  // of their own, by their numbers; those of another interleave() have the same ones. What is made
+  // in the same way has the same order in every process. Shuffles with the same seed and buffer put
+  // equally long inputs in the same order.
   std::optional<uint64_t> seed = {};
   bool reshuffle_each_iteration = true;  // another order in each epoch
 };

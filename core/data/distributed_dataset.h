@@ -60,13 +60,14 @@ class DistributedIterator {
 // distribute_dataset: the rows of each global batch go to the replicas one behind the other, by
 // split_rows, sharing memory with it; so a partial batch is spread evenly, and the last replicas
 // may have no row. With several input pipelines, each reads its share of the elements
-// (InputOptions::auto_shard) and cuts it into steps by rebatch_sizes(). Where the number of
-// elements is known, all pipelines have the same number of steps, at the end perhaps without rows;
-// functions above batch() then see batches of 0 rows, too. With drop_remainder all steps are whole
-// global batches then; where the number is not known, each pipeline leaves out its own remainder,
-// and while others are at their end steps have fewer rows. distribute_datasets_from_function: the
-// batches of the function's dataset go to the replicas in turn; at the end, replicas for which none
-// is left get batches of 0 rows.
+// (InputOptions::auto_shard) and cuts it into steps by rebatch_sizes(): functions above batch(), as
+// those of map() and filter(), see the rows of one pipeline alone. Where the number of elements is
+// known, all pipelines have the same number of steps, at the end perhaps without rows; these
+// functions then see batches of 0 rows, too. With drop_remainder all steps are whole global batches
+// then; where the number is not known, each pipeline leaves out its own remainder, and while others
+// are at their end steps have fewer rows. distribute_datasets_from_function: the batches of the
+// function's dataset go to the replicas in turn; at the end, replicas for which none is left get
+// batches of 0 rows.
 //
 // With several workers there are steps as long as any of them has data; the replicas of the others
 // get batches of 0 rows meanwhile. Where the number of elements is not known, be they repeated
