@@ -121,13 +121,12 @@ std::optional<Element> read_batch(Stream& input, int64_t size, bool drop_remaind
   const StackedItems which{.maker = maker_of(padding), .start = start};
   if (padding == nullptr) return stack(std::move(items), which);
   std::vector<Element> elements = make_all(std::move(items));
-  padding->pad(elements);
+  try {
+    padding->pad(elements);
+  } catch (const Error& error) {
+    throw error.with_context(str("padded_batch(): elements ", start, " to ", read - 1));
+  }
   return stack_elements(elements, which);
-}
-
-std::unique_ptr<Stream> batch_stream(std::unique_ptr<Stream> input, int64_t size,
-                                     bool drop_remainder, const Padding* padding) {
-  return std::make_unique<BatchStream>(std::move(input), size, drop_remainder, padding);
 }
 
 int64_t count_batches(int64_t elements, int64_t size, bool drop_remainder) {
@@ -136,7 +135,7 @@ int64_t count_batches(int64_t elements, int64_t size, bool drop_remainder) {
 }
 
 std::unique_ptr<Stream> BatchSource::open(const Pass& pass) const {
-  return batch_stream(input().open(pass), size_, drop_remainder_);
+  return std::make_unique<BatchStream>(input().open(pass), size_, drop_remainder_, padding());
 }
 
 int64_t BatchSource::cardinality() const {
@@ -146,6 +145,12 @@ int64_t BatchSource::cardinality() const {
 Dataset Dataset::batch(int64_t size, BatchOptions options) const {
   if (size < 1) invalid("batch(", size, "): a batch has at least 1 element");
   return Dataset(std::make_shared<BatchSource>(source_, size, options.drop_remainder));
+}
+
+Dataset Dataset::padded_batch(int64_t size, const PaddedBatchOptions& options) const {
+  if (size < 1) invalid("padded_batch(", size, "): a batch has at least 1 element");
+  return Dataset(
+      std::make_shared<BatchSource>(source_, size, options.drop_remainder, Padding(options)));
 }
 
 }  // namespace cohort::data

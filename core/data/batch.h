@@ -4,13 +4,13 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "core/data/padding.h"
 #include "core/data/source.h"
 
 namespace cohort::data {
-
-class Padding;
 
 // What is stacked, for messages.
 struct StackedItems {
@@ -29,28 +29,40 @@ Element stack(std::vector<Item> items, const StackedItems& which);
 std::optional<Element> read_batch(Stream& input, int64_t size, bool drop_remainder, int64_t& read,
                                   const Padding* padding = nullptr);
 
-// The batches that read_batch() makes; `padding` outlives them.
-std::unique_ptr<Stream> batch_stream(std::unique_ptr<Stream> input, int64_t size,
-                                     bool drop_remainder, const Padding* padding = nullptr);
-
 // How many batches of `size` these elements make; kInfinite and kUnknown stay.
 int64_t count_batches(int64_t elements, int64_t size, bool drop_remainder);
 
-// Dataset::batch().
+// Dataset::batch() and padded_batch().
 class BatchSource : public Decorator<BatchSource> {
  public:
-  BatchSource(SourcePtr input, int64_t size, bool drop_remainder)
-      : Decorator(std::move(input)), size_(size), drop_remainder_(drop_remainder) {}
+  BatchSource(SourcePtr input, int64_t size, bool drop_remainder,
+              std::optional<Padding> padding = std::nullopt)
+      : Decorator(std::move(input)),
+        size_(size),
+        drop_remainder_(drop_remainder),
+        padding_(std::move(padding)) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override;
   int64_t cardinality() const override;
-  std::optional<int64_t> batch_size() const override { return size_; }
+  std::optional<int64_t> batch_size() const override {
+    return is_divisible() ? std::optional(size_) : std::nullopt;
+  }
   bool may_yield_batches() const override { return true; }
+  ShardBelow shard_below() const override {
+    return is_divisible() ? ShardBelow::kElements : ShardBelow::kFiles;
+  }
 
+  int64_t size() const { return size_; }
   bool drop_remainder() const { return drop_remainder_; }
+  // Null for none.
+  const Padding* padding() const { return padding_ ? &*padding_ : nullptr; }
 
  private:
+  // Else the length of a row follows from all rows of its batch: shares are cut from whole ones.
+  bool is_divisible() const { return !padding_ || padding_->is_fixed(); }
+
   int64_t size_;
   bool drop_remainder_;
+  std::optional<Padding> padding_;
 };
 
 }  // namespace cohort::data

@@ -53,8 +53,7 @@ void Padding::pad(std::vector<Element>& batch) const {
 
 void Padding::check_names(const Element& element) const {
   const auto check = [&](const std::string& name) {
-    if (!element.contains(name))
-      invalid("padded_batch(): there is no tensor \"", name, "\" to pad in ", element);
+    if (!element.contains(name)) invalid("there is no tensor \"", name, "\" to pad in ", element);
   };
   for (const auto& [name, shape] : options_.shapes) check(name);
   for (const auto& [name, value] : options_.values) check(name);
@@ -71,13 +70,13 @@ Shape Padding::target(const std::string& name, const std::vector<Element>& batch
     if (tensor == nullptr) continue;
     const Shape& shape = tensor->shape();
     if (static_cast<size_t>(shape.rank()) != wanted.size())
-      invalid("padded_batch(): \"", name, "\" is ", tensor->spec(), ", whose rank is not ",
-              wanted.size(), ", as that of ",
+      invalid("\"", name, "\" is ", tensor->spec(), ", whose rank is not ", wanted.size(),
+              ", as that of ",
               given == options_.shapes.end() ? "the batch's first" : "the shape it is padded to");
     for (size_t i = 0; i < wanted.size(); ++i) {
       const int64_t extent = shape[static_cast<int>(i)];
       if (wanted[i] != kLongest && extent > wanted[i])
-        invalid("padded_batch(): \"", name, "\" is ", tensor->spec(), ", longer than the shape [",
+        invalid("\"", name, "\" is ", tensor->spec(), ", longer than the shape [",
                 comma_separated(wanted), "] that it is to be padded to");
       extents[i] = wanted[i] == kLongest ? std::max(extents[i], extent) : wanted[i];
     }
@@ -91,8 +90,7 @@ Tensor Padding::pad(const std::string& name, const Tensor& tensor, const Shape& 
   const double value = given == options_.values.end() ? 0 : given->second;
   const DType dtype = tensor.dtype();
   if (!is_floating(dtype) && Tensor::full(dtype, {}, value).item() != value)
-    invalid("padded_batch(): \"", name, "\" cannot be padded with ", value, ", because it is ",
-            dtype);
+    invalid("\"", name, "\" cannot be padded with ", value, ", because it is ", dtype);
   Tensor padded = Tensor::full(dtype, shape, value);
   copy_to_corner(static_cast<const char*>(tensor.raw()), tensor.shape(),
                  static_cast<char*>(padded.raw()), shape, /*axis=*/0, dtype_size(dtype));

@@ -1,6 +1,7 @@
 #include "core/data/pipeline_batch.h"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <string_view>
 #include <utility>
@@ -19,26 +20,22 @@ Element without_rows(const Element& batch) {
   return Element(std::move(fields));
 }
 
-struct PipelineBatchOptions {
-  int64_t batch;  // the n of batch(n)
-  StepSchedule schedule;
-  bool drop_remainder;
-  SourcePtr whole;  // the global batches
-};
-
 class PipelineBatchStream : public Stream {
  public:
-  PipelineBatchStream(std::unique_ptr<Stream> input, const PipelineBatchOptions& options)
-      : input_(std::move(input)), options_(options) {}
+  // `whole` makes the global batches.
+  PipelineBatchStream(std::unique_ptr<Stream> input, const StepSchedule& schedule,
+                      const BatchSource& whole)
+      : input_(std::move(input)), schedule_(schedule), whole_(whole) {}
 
   std::optional<Item> next() override {
-    const int64_t steps = options_.schedule.steps();
+    const int64_t steps = schedule_.steps();
     if (step_ == steps) {
       input_->skip(INT64_MAX);  // to its end, which a cache() below has to see
       return std::nullopt;
     }
-    const int64_t size = options_.schedule.rows(step_);
-    std::optional<Element> batch = read_batch(*input_, size, options_.drop_remainder, read_);
+    const int64_t size = schedule_.rows(step_);
+    std::optional<Element> batch =
+        read_batch(*input_, size, whole_.drop_remainder(), read_, whole_.padding());
     if (!batch && (size == 0 || steps != kUnknown)) batch = make_empty();
     if (!batch) return std::nullopt;
     if (empty_.empty()) empty_ = without_rows(*batch);
@@ -46,15 +43,15 @@ class PipelineBatchStream : public Stream {
     return Item{.element = *std::move(batch)};
   }
   Position save() const override {
-    return {"pipeline_batch", {step_, read_, options_.batch}, {input_->save()}};
+    return {"pipeline_batch", {step_, read_, whole_.size()}, {input_->save()}};
   }
   void restore(const Position& position) override {
     position.expect("pipeline_batch", 3, 1);
-    if (position.number(2) != options_.batch)
+    if (position.number(2) != whole_.size())
       fail(Code::kFailedPrecondition, "this position was saved with batch(", position.number(2),
-           "); this pipeline has batch(", options_.batch,
+           "); this pipeline has batch(", whole_.size(),
            "): the rows of its steps are counted otherwise");
-    const int64_t steps = options_.schedule.steps();
+    const int64_t steps = schedule_.steps();
     step_ = position.number(0, steps < 0 ? INT64_MAX : steps);
     read_ = position.number(1);
     input_->restore(position.inputs[0]);
@@ -65,7 +62,7 @@ class PipelineBatchStream : public Stream {
   // nothing at all.
   std::optional<Element> make_empty() {
     if (empty_.empty()) {
-      std::optional<Item> other = options_.whole->open({})->next();
+      std::optional<Item> other = whole_.open({})->next();
       if (!other) return std::nullopt;
       empty_ = without_rows(std::move(*other).make());
     }
@@ -73,7 +70,8 @@ class PipelineBatchStream : public Stream {
   }
 
   std::unique_ptr<Stream> input_;
-  const PipelineBatchOptions& options_;
+  const StepSchedule& schedule_;
+  const BatchSource& whole_;
   int64_t step_ = 0;
   int64_t read_ = 0;  // elements so far
   Element empty_;     // a batch of 0 rows, once one is known
@@ -81,23 +79,25 @@ class PipelineBatchStream : public Stream {
 
 class PipelineBatchSource : public Decorator<PipelineBatchSource> {
  public:
-  PipelineBatchSource(SourcePtr input, PipelineBatchOptions options)
-      : Decorator(std::move(input)), options_(std::move(options)) {}
+  PipelineBatchSource(SourcePtr input, StepSchedule schedule,
+                      std::shared_ptr<const BatchSource> whole)
+      : Decorator(std::move(input)), schedule_(std::move(schedule)), whole_(std::move(whole)) {}
   std::unique_ptr<Stream> open(const Pass& pass) const override {
-    return std::make_unique<PipelineBatchStream>(input().open(pass), options_);
+    return std::make_unique<PipelineBatchStream>(input().open(pass), schedule_, *whole_);
   }
-  int64_t cardinality() const override { return options_.schedule.steps(); }
+  int64_t cardinality() const override { return schedule_.steps(); }
   std::optional<int64_t> batch_size() const override { return std::nullopt; }
   bool may_yield_batches() const override { return true; }
 
  private:
-  PipelineBatchOptions options_;
+  StepSchedule schedule_;
+  std::shared_ptr<const BatchSource> whole_;
 };
 
-// What `pipeline` has in the place of `batch`, which is also `whole`.
-SourcePtr share_batch(const SourcePtr& whole, const BatchSource& batch, AutoShardPolicy policy,
+// What `pipeline` has in the place of `whole`.
+SourcePtr share_batch(const std::shared_ptr<const BatchSource>& whole, AutoShardPolicy policy,
                       const Pipeline& pipeline) {
-  const SourcePtr elements = batch.inputs()[0];
+  const SourcePtr elements = whole->inputs()[0];
   const auto share = [&](int index) {
     return read_by_one(
         shard_source(elements, policy, pipeline.count, index, /*may_enter_batch=*/false), index);
@@ -105,13 +105,10 @@ SourcePtr share_batch(const SourcePtr& whole, const BatchSource& batch, AutoShar
   std::vector<int64_t> counts;
   for (int index = 0; index < pipeline.count; ++index)
     counts.push_back(share(index)->cardinality());
-  const int64_t size = *batch.batch_size();
-  const int64_t rows = size * (pipeline.independent ? pipeline.count : 1);
+  const int64_t rows = whole->size() * (pipeline.independent ? pipeline.count : 1);
   return std::make_shared<PipelineBatchSource>(
       share(pipeline.index),
-      PipelineBatchOptions{size,
-                           StepSchedule(rows, batch.drop_remainder(), pipeline, std::move(counts)),
-                           batch.drop_remainder(), whole});
+      StepSchedule(rows, whole->drop_remainder(), pipeline, std::move(counts)), whole);
 }
 
 std::string_view in_words(AutoShardPolicy policy) {
@@ -130,8 +127,8 @@ std::string_view in_words(AutoShardPolicy policy) {
 
 // `source` with the last batch(n) on each path replaced.
 SourcePtr share_batches(const SourcePtr& source, AutoShardPolicy policy, const Pipeline& pipeline) {
-  if (const auto* batch = dynamic_cast<const BatchSource*>(source.get()))
-    return share_batch(source, *batch, policy, pipeline);
+  if (const auto batch = std::dynamic_pointer_cast<const BatchSource>(source))
+    return share_batch(batch, policy, pipeline);
   std::vector<SourcePtr> inputs = source->inputs();
   for (SourcePtr& input : inputs) input = share_batches(input, policy, pipeline);
   return source->with_share(
@@ -179,7 +176,7 @@ std::string counted(int64_t count, std::string_view of) {
 // Each of the batch(n) that share_batches() replaces.
 void add_batches(const Source& source, std::string& text) {
   if (const auto* batch = dynamic_cast<const BatchSource*>(&source)) {
-    text += str(", batch(", *batch->batch_size(), batch->drop_remainder() ? ", drop" : "", ") of ",
+    text += str(", batch(", batch->size(), batch->drop_remainder() ? ", drop" : "", ") of ",
                 counted(batch->inputs()[0]->cardinality(), "elements"));
     return;
   }

@@ -98,7 +98,12 @@ TEST(PaddedBatch, RefusesWhatDoesNotFitItsShape) {
   for (const int64_t extent : {2, -1})
     refused(words({1, 1}), {.shapes = {{"word", {extent, 3}}}},
             {"padded_batch()", "\"word\" is int64[1]", "rank is not 2"});
-  refused(words({1, 3}), {.shapes = {{"word", {2}}}}, {"\"word\" is int64[3]", "longer", "[2]"});
+  const Error longer = error_of([] {
+    print(words({1, 3}).padded_batch(2, {.shapes = {{"word", {2}}}}));
+  });
+  EXPECT_EQ(longer.message(),
+            "padded_batch(): elements 0 to 1: \"word\" is int64[3], longer than the shape [2] that "
+            "it is to be padded to");
   refused(words({1, 1}), {.shapes = {{"wrod", {2}}}}, {"no tensor \"wrod\"", "word: int64[1]"});
   refused(words({1, 1}), {.values = {{"wrod", 2}}}, {"no tensor \"wrod\""});
   refused(of_element({{"x", Tensor::zeros(DType::kUInt8, {1})}}),
@@ -127,7 +132,7 @@ TEST(PaddedBatch, RefusesElementsThatDiffer) {
       [&] {
         print(words({1, 2}).padded_batch(2, {.shapes = {{"label", {}}}}));
       },
-      Code::kInvalidArgument, {"batch(): element 1", "\"word\" is int64[2]"});
+      Code::kInvalidArgument, {"padded_batch(): element 1", "\"word\" is int64[2]"});
 }
 
 TEST(PaddedBatch, RefusesOptionsThatMeanNothing) {
