@@ -104,13 +104,17 @@ void handle_if_default(int signal, Handler handler) {
   if (is_default(handler_of(signal))) sigaction(signal, &action, nullptr);
 }
 
+// Unless the program has set another since.
+void stop_handling(int signal, Handler handler) {
+  if (handler_of(signal) == handler) std::signal(signal, default_handler());
+}
+
 // So that a write beyond a limit of files (`ulimit -f`) is an error as on a full disk, rather than
 // the end. Other than an ignored signal, what this process executes has the default again.
 void on_file_limit(int) {}
 
 std::mutex termination_mutex;  // guards what follows
 int termination_catchers = 0;
-struct sigaction termination_before;
 
 int exit_code_of(const Error& error) {
   const bool is_preempted =
@@ -159,10 +163,7 @@ CatchTermination::CatchTermination() {
   const std::lock_guard lock(termination_mutex);
   if (termination_catchers++ > 0) return;
   terminations.forget();
-  const auto termination = action_of(on_termination);
-  sigaction(SIGTERM, &termination, &termination_before);
-  if (termination_before.sa_handler == on_termination)
-    termination_before.sa_handler = default_handler();
+  handle_if_default(SIGTERM, on_termination);
   for (const int signal : kRepeatable) handle_if_default(signal, on_repeatable);
 }
 
@@ -172,10 +173,8 @@ CatchTermination::~CatchTermination() {
   // What belongs to a request that has come may still be on its way; another SIGTERM has the
   // default action all the same.
   if (stop_request() != StopRequest::kTermination)
-    for (const int signal : kRepeatable)
-      if (handler_of(signal) == on_repeatable) std::signal(signal, default_handler());
-  if (terminations.any() && is_default(termination_before.sa_handler)) return;
-  sigaction(SIGTERM, &termination_before, nullptr);
+    for (const int signal : kRepeatable) stop_handling(signal, on_repeatable);
+  if (!terminations.any()) stop_handling(SIGTERM, on_termination);
 }
 
 StopRequest stop_request() { return the_request; }

@@ -29,11 +29,11 @@ void init();
 
 // While one is alive, SIGTERM is such a request too, and likewise another one ends the process.
 // SIGHUP, SIGUSR1 and SIGUSR2, by which many a job has Slurm, LSF or Grid Engine warn it, and
-// SIGXCPU are one however often they come, each unless the program handles it, or it is ignored, as
-// by nohup: then that stays so. For code that looks at stop_request() again and again, as fit()
-// does. At all other times each of them ends the process, unless it follows a request for
-// termination: then a SIGTERM that belongs to that, and every one of the others, changes nothing.
-// Thread-safe.
+// SIGXCPU are one however often they come. Each of the five is left alone where the program handles
+// it, or it is ignored, as by nohup; a handler that the program sets meanwhile stays. For code that
+// looks at stop_request() again and again, as fit() does. At all other times each of them ends the
+// process, unless it follows a request for termination: then a SIGTERM that belongs to that, and
+// every one of the others, changes nothing. Thread-safe.
 class CatchTermination {
  public:
   CatchTermination();
@@ -44,7 +44,8 @@ class CatchTermination {
 
 // What has asked for a stop since init(), the latest; thread-safe.
 StopRequest stop_request();
-// As if the signal had arrived: another process of the job has had it. kNone changes nothing.
+// As if the signal had arrived: another process of the job has had it, or the program handles it
+// itself, whose handler may call this. kNone changes nothing.
 void request_stop(StopRequest request);
 // Whether there is any.
 bool interrupted();

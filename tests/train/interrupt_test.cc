@@ -417,23 +417,46 @@ TEST_F(Termination, OutsideFitItEndsTheProcess) {
 }
 
 TEST_F(Termination, WhatTheProgramIgnoresOrHandlesStaysSo) {
-  for (const int signal : {SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU}) {
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU}) {
     EXPECT_EXIT(train_until_terminated(signal, 1, SIG_IGN), ::testing::ExitedWithCode(0), "");
     EXPECT_EXIT(train_until_terminated(signal, 1, handle), ::testing::ExitedWithCode(0), "");
   }
 }
 
 TEST_F(Termination, AHandlerThatTheProgramSetsDuringFitStays) {
-  const auto raise_after_fit = [] {
-    std::signal(SIGUSR1, SIG_DFL);
+  const auto raise_after_fit = [](int signal) {
+    std::signal(signal, SIG_DFL);
     {
       const CatchTermination fit;
-      std::signal(SIGUSR1, handle);
+      std::signal(signal, handle);
     }
-    raise(SIGUSR1);
+    raise(signal);
     std::_Exit(was_handled);
   };
-  EXPECT_EXIT(raise_after_fit(), ::testing::ExitedWithCode(1), "");
+  for (const int signal : {SIGTERM, SIGUSR1})
+    EXPECT_EXIT(raise_after_fit(signal), ::testing::ExitedWithCode(1), "");
+}
+
+// A program that neither calls init() nor run_main(), and ends when it likes.
+TEST_F(Termination, ReachesTheProgramsOwnHandlerWhilePredictGoesOn) {
+  const auto raise_in_predict = [] {
+    std::signal(SIGTERM, handle);
+    auto model = testing::classifier();
+    const auto rows = testing::points(40).map([](const data::Element& element) {
+      if (was_handled == 0) raise(SIGTERM);
+      return element;
+    });
+    const Tensor all = model.predict(rows.batch(4));
+    std::_Exit(was_handled == 1 && all.shape()[0] == 40 && !interrupted() ? 0 : 1);
+  };
+  EXPECT_EXIT(raise_in_predict(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST_F(Termination, ThatTheProgramHandlesItselfMayAskForTheEndOfFit) {
+  const auto request = [](int) { request_stop(StopRequest::kTermination); };
+  EXPECT_EXIT(train_until_terminated(SIGTERM, 1, request),
+              ::testing::ExitedWithCode(kExitResumable),
+              "CANCELLED: fit: interrupted in epoch 1 after step 2");
 }
 
 TEST_F(RunMain, TurnsErrorsIntoExitCodes) {
