@@ -65,7 +65,7 @@ Communication communication_of(const Profiler& profiler, const Settings& s) {
   for (const auto& event : events) {
     if (event.kind == "AllReduceStart") ++sum.buckets;
     if (stands_still(event)) sum.waiting += microseconds(event.end - event.begin);
-    if (event.kind != "communication") continue;
+    if (event.kind != Profiler::kCommunication) continue;
     sum.moving += microseconds(event.end - event.begin);
     for (const auto& wait : events) {
       if (!stands_still(wait) || wait.replica != event.replica) continue;

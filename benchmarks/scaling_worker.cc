@@ -77,7 +77,7 @@ double moving_ms(const std::vector<const Profiler::Event*>& step, Clock::time_po
                  Clock::time_point end) {
   double sum = 0;
   for (const auto* event : step)
-    if (event->kind == "communication")
+    if (event->kind == Profiler::kCommunication)
       sum += std::max(0.0, milliseconds(std::min(event->end, end) - std::max(event->begin, begin)));
   return sum;
 }
@@ -88,7 +88,7 @@ void add_step(const StepTimes& times, const std::vector<const Profiler::Event*>&
   std::optional<Clock::time_point> first, last, first_bucket, last_bucket;
   double still = 0, exposed = 0;
   for (const auto* event : events) {
-    if (event->kind == "communication") continue;
+    if (event->kind == Profiler::kCommunication) continue;
     if (!first) first = event->begin;
     last = event->end;
     if (event->kind == "AllReduceStart") {

@@ -42,8 +42,8 @@ Error as_error(const std::exception_ptr& thrown, const std::string& process) {
 CommunicationObserver profile(int replica) {
   return [replica](const CommunicationEvent& event) {
     if (Profiler::is_active())
-      Profiler::record(str(event.kind, " of ", event.bytes, " bytes"), "communication", replica,
-                       event.begin, event.end);
+      Profiler::record(str(event.kind, " of ", event.bytes, " bytes"), Profiler::kCommunication,
+                       replica, event.begin, event.end);
   };
 }
 

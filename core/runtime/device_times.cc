@@ -64,8 +64,9 @@ void DeviceTimes::tell(int replica) const {
     const auto free = zero_time_ + kernel.communication->begin->since(*zero_),
                end = zero_time_ + kernel.communication->end->since(*zero_);
     if (std::max(begin, free) < end)
-      Profiler::record(str("AllReduce of ", bucket_bytes(*kernel.node), " bytes"), "communication",
-                       replica, std::max(begin, free), end, communication);
+      Profiler::record(str("AllReduce of ", bucket_bytes(*kernel.node), " bytes"),
+                       Profiler::kCommunication, replica, std::max(begin, free), end,
+                       communication);
   }
 }
 

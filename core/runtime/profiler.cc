@@ -76,11 +76,11 @@ void Profiler::write(const std::string& path) const {
 std::string Profiler::summary() const {
   const std::lock_guard lock(mutex_);
   std::map<std::string, std::pair<double, int>> totals;
-  double all = 0;
+  double kernels = 0;
   for (const Event& e : events_) {
     auto& [time, calls] = totals[e.kind];
     time += microseconds(e.end - e.begin);
-    all += microseconds(e.end - e.begin);
+    if (e.kind != kCommunication) kernels += microseconds(e.end - e.begin);
     ++calls;
   }
   std::vector<std::pair<std::string, std::pair<double, int>>> rows(totals.begin(), totals.end());
@@ -88,10 +88,12 @@ std::string Profiler::summary() const {
             [](auto& a, auto& b) { return a.second.first > b.second.first; });
   std::string out;
   for (const auto& [kind, total] : rows) {
+    const std::string share = kind == kCommunication
+                                  ? "beside kernels"
+                                  : tenths(100 * total.first / std::max(kernels, 1e-9)) + " %";
     char line[160];
-    std::snprintf(line, sizeof(line), "%-32s %8d calls %12s us %5s %%\n", kind.c_str(),
-                  total.second, tenths(total.first).c_str(),
-                  tenths(100 * total.first / std::max(all, 1e-9)).c_str());
+    std::snprintf(line, sizeof(line), "%-32s %8d calls %12s us %7s\n", kind.c_str(), total.second,
+                  tenths(total.first).c_str(), share.c_str());
     out += line;
   }
   return out;

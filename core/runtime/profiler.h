@@ -21,6 +21,9 @@ class Profiler {
     Clock::time_point begin, end;
     std::string row;  // of the trace
   };
+  // The kind of what moves between replicas, beside the kernels: where one of these waits for it,
+  // or moves it, that is a part of its own time.
+  static constexpr const char* kCommunication = "communication";
 
   // Active from construction to destruction; kFailedPrecondition when another one is.
   Profiler();
@@ -38,7 +41,8 @@ class Profiler {
   std::vector<Event> events() const;
   // Writes the JSON file, as write_file_atomically() does.
   void write(const std::string& path) const;
-  // Total time and calls of each op, the longest first, as a table for people.
+  // Total time and calls of each op, the longest first, as a table for people. Percentages are of
+  // the time of all kernels.
   std::string summary() const;
 
  private:

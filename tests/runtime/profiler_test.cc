@@ -155,6 +155,19 @@ TEST_F(ProfilerTest, SumsUpTimeAndCallsOfEachOpTheLongestFirst) {
             "Add                                     1 calls        100.0 us  12.5 %\n");
 }
 
+// It goes on beside the kernels, of which one waits for it.
+TEST_F(ProfilerTest, CountsCommunicationOnceInItsShares) {
+  Profiler profiler;
+  const auto start = Profiler::Clock::now();
+  record("a", "MatMul", 0, start, microseconds(0), microseconds(600));
+  record("AllReduce of 8 bytes", "communication", 0, start, microseconds(100), microseconds(800));
+  record("b", "AllReduceWait", 0, start, microseconds(600), microseconds(400));
+  EXPECT_EQ(profiler.summary(),
+            "communication                           1 calls        800.0 us beside kernels\n"
+            "MatMul                                  1 calls        600.0 us  60.0 %\n"
+            "AllReduceWait                           1 calls        400.0 us  40.0 %\n");
+}
+
 TEST_F(ProfilerTest, IsAloneAndActiveWhileItLives) {
   EXPECT_FALSE(Profiler::is_active());
   {
