@@ -287,13 +287,13 @@ struct Plan::Impl {
 
   void run_on_host(std::span<const Tensor> feeds, const StepInfo& info) {
     for (const FeedUse& use : feed_uses) steps[use.step].inputs[use.slot] = feeds[use.feed].raw();
-    if (Profiler::is_active()) {
-      run_profiled(info);
-    } else {
-      for (Step& step : steps) {
-        check_cancelled();
+    const bool is_profiled = Profiler::is_active();
+    for (Step& step : steps) {
+      check_cancelled();
+      if (is_profiled)
+        run_profiled(step, info);
+      else
         run_step(step, info);
-      }
     }
   }
 
@@ -409,13 +409,11 @@ struct Plan::Impl {
     variables.store(written);
   }
 
-  void run_profiled(const StepInfo& info) {
-    for (Step& step : steps) {
-      const auto begin = Profiler::Clock::now();
-      run_step(step, info);
-      Profiler::record(step.node->name(), step.node->op().name, info.replica_id, begin,
-                       Profiler::Clock::now());
-    }
+  void run_profiled(Step& step, const StepInfo& info) {
+    const auto begin = Profiler::Clock::now();
+    run_step(step, info);
+    Profiler::record(step.node->name(), step.node->op().name, info.replica_id, begin,
+                     Profiler::Clock::now());
   }
 
   // Whether nobody else refers to the memory any more. Another thread may have let go of it just

@@ -1,5 +1,6 @@
 #include "core/runtime/profiler.h"
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -9,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/base/cancellation.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/collective/forwarding_communicator.h"
@@ -211,6 +213,22 @@ TEST_F(ProfilerTest, MayEndWhileAPlanRuns) {
   step.run(inputs, {}, {.communicator = &communicator});
   EXPECT_EQ(events.size(), 1u);
   EXPECT_FALSE(Profiler::is_active());
+}
+
+TEST_F(ProfilerTest, LetsAPlanBeCancelledBetweenKernels) {
+  const auto step = function([](Value x) { return ops::tanh(ops::all_reduce({ops::tanh(x)})[0]); });
+  const std::vector<Tensor> inputs = {Tensor::full(DType::kFloat32, {4}, 0.5)};
+  const Profiler profiler;
+  std::atomic<bool> cancelled = false;
+  InterruptedCommunicator communicator([&] { cancelled = true; });
+  const CancelScope scope(cancelled);
+  try {
+    step.run(inputs, {}, {.communicator = &communicator});
+    FAIL() << "a plan that was cancelled came to its end";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kCancelled) << error.what();
+  }
+  EXPECT_EQ(profiler.events().size(), 2u) << "the kernels up to the one that was under way";
 }
 
 }  // namespace
