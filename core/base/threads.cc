@@ -32,12 +32,27 @@ void set_num_threads(int threads) {
          "first computation, or compute in a new thread of this process or in a program that it "
          "executes");
   has_pool |= threads > 1;
-  // Beyond OpenMP's limit (OMP_THREAD_LIMIT) a team is smaller than asked for, and oneDNN, which
-  // divides its work by the number asked for, would leave part of it undone.
-  omp_set_num_threads(std::min(threads, omp_get_thread_limit()));
+  // Of a team that is smaller than asked for, as OpenMP may also choose by the load of the machine
+  // (OMP_DYNAMIC), oneDNN, which divides its work by the number asked for, would leave part undone.
+  omp_set_dynamic(0);
+  omp_set_num_threads(std::min(threads, largest_team()));
 }
 
 int num_threads() { return omp_get_max_threads(); }
+
+int largest_team() {
+  const bool is_alone = omp_in_parallel() != 0 || omp_get_max_active_levels() == 0;
+  return is_alone ? 1 : omp_get_thread_limit();
+}
+
+TeamScope::TeamScope(int threads) : threads_(num_threads()), dynamic_(omp_get_dynamic()) {
+  set_num_threads(threads);
+}
+
+TeamScope::~TeamScope() {
+  omp_set_num_threads(threads_);
+  omp_set_dynamic(dynamic_);
+}
 
 void parallel_for(int64_t count, int64_t grain, RangeFunction body) {
   if (count <= 0) return;

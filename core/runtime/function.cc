@@ -9,6 +9,7 @@
 #include "core/base/comma_separated.h"
 #include "core/base/notice.h"
 #include "core/base/random.h"
+#include "core/base/threads.h"
 #include "core/collective/reduce_op.h"
 #include "core/graph/passes/passes.h"
 #include "core/graph/passes/rewriter.h"
@@ -79,6 +80,7 @@ struct Specialisation {
   PlanOptions options;
   bool shares;  // writes memory of several replicas, who divide the work if all run this trace
   bool alike;   // for groups of which they do
+  int limit;    // of teams where it was made
   Plan plan;
   std::mutex running;
 
@@ -87,6 +89,7 @@ struct Specialisation {
         options(with_group(wanted, group)),
         shares(writes_shared_variables(of.function)),
         alike(is_alike(group)),
+        limit(largest_team()),
         plan(shares && alike ? Plan(with_alike_sums(of.function), options)
                              : Plan(of.function, options)) {}
 
@@ -94,8 +97,8 @@ struct Specialisation {
               const ReplicaGroup& group) const {
     return options.device == wanted.device && options.local_replica == wanted.local_replica &&
            options.precision == wanted.precision && options.optimize == wanted.optimize &&
-           (!shares || alike == is_alike(group)) && matches(trace->signature, inputs) &&
-           trace->serves(group);
+           limit == largest_team() && (!shares || alike == is_alike(group)) &&
+           matches(trace->signature, inputs) && trace->serves(group);
   }
 };
 

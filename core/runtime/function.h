@@ -37,7 +37,9 @@ class Function {
   // it runs at once, and its results are constants there; if it uses variables, that is
   // kFailedPrecondition.
   std::vector<Tensor> operator()(const std::vector<Tensor>& inputs) const;
-  // Runs as one replica of `group`, on the calling thread. The step in `info` keys the random ops.
+  // Runs as one replica of `group`, on the calling thread and its team, which in a parallel region
+  // of the program is that thread alone; each size of a team has a plan of its own. The step in
+  // `info` keys the random ops.
   std::vector<Tensor> run(std::span<const Tensor> inputs, const PlanOptions& replica,
                           const StepInfo& info, const ReplicaGroup& group = {}) const;
 

@@ -154,9 +154,10 @@ struct Plan::Impl {
     DeviceBackend& backend = device_backend(options.device.type);
     const bool on_stream = !backend.shares_host_memory();
     // What such a device cannot do yet, the host does with all of its threads.
-    threads = options.threads > 0 ? options.threads
-                                  : (on_stream ? device_threads(Device{}) : device_limit);
-    set_num_threads(threads);
+    const TeamScope team(options.threads > 0
+                             ? options.threads
+                             : (on_stream ? device_threads(Device{}) : device_limit));
+    threads = num_threads();
     function = transform(traced, options);
     if (on_stream) io.emplace(options.device, function.graph->inputs(), function.outputs);
     std::vector<ScheduledKernel> schedule = prepare_kernels();
@@ -272,9 +273,18 @@ struct Plan::Impl {
                 feeds[i].spec());
   }
 
+  // Kernels are made for the team that they run on.
+  void check_team() const {
+    if (num_threads() != threads)
+      fail(Code::kFailedPrecondition, "this plan is for a team of ", threads,
+           " threads, and here, in a parallel region or by its settings, OpenMP gives ",
+           num_threads(), "; make the plan here, or for 1 (PlanOptions::threads)");
+  }
+
   void run(std::span<const Tensor> feeds, const StepInfo& info, std::vector<Tensor>& outputs) {
     check_feeds(feeds);
-    set_num_threads(threads);
+    const TeamScope team(threads);
+    check_team();
     variables.load();
     if (options.outside) variables.begin_writes(written_last);
     if (io)

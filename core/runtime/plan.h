@@ -23,7 +23,9 @@ struct PlanOptions {
   std::function<std::shared_ptr<Buffer>(size_t bytes)> bucket_memory = nullptr;
   // Memory for outputs that go to another process. Null, or where it gives null: the host's.
   std::function<std::shared_ptr<Buffer>(size_t bytes)> output_memory = nullptr;
-  int threads = 0;       // of a run's team; 0: the device's
+  // Of a run's team; 0: the device's. Fewer where OpenMP gives fewer to who makes the plan: in a
+  // parallel region of the program 1 (largest_team() in core/base/threads.h).
+  int threads = 0;
   bool outside = false;  // no strategy runs it: it uses Variable::storage_outside
 };
 
@@ -52,7 +54,9 @@ class Plan {
   Plan(Plan&&) noexcept;
 
   // `feeds` are the graph's inputs in order; their specs must match (kInvalidArgument naming the
-  // input). They are only read, and only during the call.
+  // input). They are only read, and only during the call. kFailedPrecondition where OpenMP gives
+  // this thread no team of the size that the plan was made for, as in a parallel region. Otherwise
+  // the team is there whatever OpenMP is set to, and the thread's own settings are back afterwards.
   std::vector<Tensor> run(std::span<const Tensor> feeds, const StepInfo& info);
   // As run, without making a vector: writes the outputs into `outputs`, replacing what it held.
   void run(std::span<const Tensor> feeds, const StepInfo& info, std::vector<Tensor>& outputs);

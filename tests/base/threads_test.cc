@@ -1,8 +1,10 @@
 #include "core/base/threads.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <omp.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -25,6 +27,48 @@ int parts_of_team(int threads) {
     covered += end - begin;
   });
   return covered == 1000 ? parts.load() : 0;
+}
+
+// On a thread that has OpenMP's settings as the process has started with them.
+void on_new_thread(const std::function<void()>& body) { std::thread(body).join(); }
+
+TEST(Team, HasTheSizeItIsGivenWhereOpenMPWouldChooseOne) {
+  on_new_thread([] {
+    const int threads = std::min(omp_get_num_procs() + 1, omp_get_thread_limit());
+    omp_set_dynamic(1);
+    EXPECT_EQ(parts_of_team(threads), threads);
+  });
+}
+
+TEST(Team, IsOneWhereOpenMPHasNoLarger) {
+  int in_region = 0;
+#pragma omp parallel num_threads(2)
+#pragma omp single
+  {
+    const TeamScope team(4);
+    in_region = num_threads();
+  }
+  EXPECT_EQ(in_region, 1);
+  on_new_thread([] {
+    omp_set_max_active_levels(0);
+    EXPECT_EQ(parts_of_team(4), 1);
+    EXPECT_EQ(num_threads(), 1);
+  });
+}
+
+TEST(Team, OfAScopeLeavesTheProgramItsOwnSettings) {
+  on_new_thread([] {
+    omp_set_num_threads(3);
+    omp_set_dynamic(1);
+    {
+      const TeamScope team(2);
+      EXPECT_EQ(num_threads(), std::min(2, largest_team()));
+    }
+    EXPECT_EQ(omp_get_max_threads(), 3);
+    EXPECT_EQ(omp_get_dynamic(), 1);
+    EXPECT_THROW(TeamScope(0), Error);
+    EXPECT_EQ(omp_get_max_threads(), 3);
+  });
 }
 
 // Whether a fork of this process finds that `holds`. One that hangs is ended.
