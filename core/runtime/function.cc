@@ -97,8 +97,9 @@ struct Specialisation {
               const ReplicaGroup& group) const {
     return options.device == wanted.device && options.local_replica == wanted.local_replica &&
            options.precision == wanted.precision && options.optimize == wanted.optimize &&
-           limit == largest_team() && (!shares || alike == is_alike(group)) &&
-           matches(trace->signature, inputs) && trace->serves(group);
+           options.threads == wanted.threads && limit == largest_team() &&
+           (!shares || alike == is_alike(group)) && matches(trace->signature, inputs) &&
+           trace->serves(group);
   }
 };
 

@@ -10,6 +10,8 @@
 
 #include "core/base/error.h"
 #include "core/base/threads.h"
+#include "core/collective/communicator.h"
+#include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/runtime/function.h"
 #include "core/runtime/plan.h"
@@ -101,6 +103,18 @@ TEST(Team, ThatAParallelRegionLacksIsAnErrorOfThePlanThatWasMadeForIt) {
   }
   for (const Code code : codes) EXPECT_EQ(code, Code::kFailedPrecondition);
   EXPECT_LT(largest_difference(plan.run(factors(), {})[0], product_by(1)), kRounding);
+}
+
+TEST(Team, IsThatOfTheOptionsInEachCallOfAFunction) {
+  const Function f = function([](Value x) { return ops::all_reduce({x})[0]; });
+  const std::vector<Tensor> inputs = {Tensor::full(DType::kFloat32, {4}, 0.5)};
+  int team = 0;
+  const auto communicator = std::move(make_in_process_communicators(1).front());
+  communicator->set_observer([&](const CommunicationEvent&) { team = num_threads(); });
+  for (const int threads : {2, 1, 2}) {
+    f.run(inputs, {.threads = threads}, {.communicator = communicator.get()});
+    EXPECT_EQ(team, std::min(threads, largest_team()));
+  }
 }
 
 }  // namespace
