@@ -6,9 +6,11 @@
 #include <climits>
 #include <cstdint>
 #include <fstream>
+#include <omp.h>
 #include <sched.h>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 namespace cohort {
 namespace {
@@ -74,6 +76,27 @@ bool names_cpu(std::string_view controllers) {
   return ("," + std::string(controllers) + ",").find(",cpu,") != std::string::npos;
 }
 
+// Nothing where OpenMP does not pin threads.
+std::optional<cpu_set_t> cores_of_places() {
+  const int places = omp_get_num_places();
+  if (places == 0) return std::nullopt;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int place = 0; place < places; ++place) {
+    std::vector<int> cores(static_cast<size_t>(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, cores.data());
+    for (const int core : cores) CPU_SET(static_cast<size_t>(core), &set);
+  }
+  return set;
+}
+
+// Nothing where there are more than a cpu_set_t names.
+std::optional<cpu_set_t> cores_of_affinity() {
+  if (const auto places = cores_of_places()) return places;
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::optional(set) : std::nullopt;
+}
+
 }  // namespace
 
 std::optional<int> cores_of_control_groups(const std::string& root) {
@@ -94,11 +117,14 @@ std::optional<int> cores_of_control_groups(const std::string& root) {
 }
 
 int available_cores() {
-  cpu_set_t set;
-  const int cores = sched_getaffinity(0, sizeof(set), &set) == 0
-                        ? CPU_COUNT(&set)
+  const auto set = cores_of_affinity();
+  const int cores = set ? CPU_COUNT(&*set)
                         : static_cast<int>(std::thread::hardware_concurrency());  // a large machine
   return std::max(1, std::min(cores, cores_of_control_groups().value_or(INT_MAX)));
+}
+
+void use_all_cores() {
+  if (const auto places = cores_of_places()) sched_setaffinity(0, sizeof(*places), &*places);
 }
 
 }  // namespace cohort

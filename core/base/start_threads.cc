@@ -5,6 +5,8 @@
 #include <exception>
 #include <utility>
 
+#include "core/base/cores.h"
+
 namespace cohort {
 
 std::vector<std::thread> start_threads(int count, const std::function<void(int)>& body,
@@ -12,7 +14,11 @@ std::vector<std::thread> start_threads(int count, const std::function<void(int)>
   std::vector<std::thread> threads;
   threads.reserve(static_cast<size_t>(std::max(count, 0)));
   try {
-    for (int i = 0; i < count; ++i) threads.emplace_back(body, i);
+    for (int i = 0; i < count; ++i)
+      threads.emplace_back([body, i] {
+        use_all_cores();
+        body(i);
+      });
   } catch (const std::exception& thrown) {  // no threads left, or no memory
     const Error error(Code::kResourceExhausted, str("cannot start thread ", threads.size() + 1,
                                                     " of ", count, ": ", thrown.what()));

@@ -8,10 +8,10 @@
 
 namespace cohort {
 
-// Starts `count` threads, of which each calls body(i) with its number, from 0 on; `body` must not
-// throw. Who gets them joins them. kResourceExhausted where the system has not so many: then
-// `stop`, which is given that error, makes those end that have been started, and they are waited
-// for.
+// Starts `count` threads, of which each calls body(i) with its number, from 0 on, on any core
+// (use_all_cores()); `body` must not throw. Who gets them joins them. kResourceExhausted where the
+// system has not so many: then `stop`, which is given that error, makes those end that have been
+// started, and they are waited for.
 std::vector<std::thread> start_threads(int count, const std::function<void(int)>& body,
                                        const std::function<void(const Error&)>& stop);
 

@@ -1,13 +1,17 @@
 #include "core/base/cores.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <optional>
+#include <sched.h>
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include "core/base/file.h"
+#include "core/base/start_threads.h"
 #include "core/base/temporary_folder.h"
 
 namespace cohort {
@@ -36,6 +40,38 @@ std::optional<int> cores_of_version_1(const std::string& quota, const std::strin
 }
 
 TEST(Cores, ThereIsAlwaysOne) { EXPECT_GE(available_cores(), 1); }
+
+// A process that begins while OpenMP pins threads; what it finds is its exit code.
+class PinnedProcess : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    ::setenv("OMP_PROC_BIND", "true", 1);
+  }
+  void TearDown() override { ::unsetenv("OMP_PROC_BIND"); }
+  static int as_code(int cores) { return std::min(cores, 100); }
+};
+
+int cores_of_this_thread() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
+int cores_of_a_new_thread() {
+  int cores = 0;
+  start_thread([&] { cores = cores_of_this_thread(); }).join();
+  return cores;
+}
+
+TEST_F(PinnedProcess, HasAsManyCoresAsAnyOther) {
+  EXPECT_EXIT(std::_Exit(as_code(available_cores())),
+              ::testing::ExitedWithCode(as_code(available_cores())), "");
+}
+
+TEST_F(PinnedProcess, StartsThreadsOnAnyOfThem) {
+  EXPECT_EXIT(std::_Exit(as_code(cores_of_a_new_thread())),
+              ::testing::ExitedWithCode(as_code(cores_of_this_thread())), "");
+}
 
 TEST(Cores, OfAContainerAreThoseOfItsQuotaRoundedUp) {
   EXPECT_EQ(cores_of_version_2("200000 100000\n"), 2);

@@ -60,6 +60,7 @@ int launch(int argc, char** argv) {
     std::printf("cohort-run %s\n", COHORT_VERSION);
     return 0;
   }
+  use_all_cores();  // so do the tasks, which inherit that
   const std::string program = find_program(options.command[0]);
   Environment environment = Environment::current();
   if (!options.standalone && !options.nodes) {

@@ -1,6 +1,7 @@
 // cohort-run, as its users meet it: real processes of the real program.
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 #include <sys/stat.h>
@@ -162,6 +163,25 @@ TEST(LauncherEnvironment, DividesTheCoresUnlessTold) {
 
   const Finished alone = finish({.actions = {"show=OMP_NUM_THREADS"}});
   EXPECT_EQ(shown(alone, "worker:0", "OMP_NUM_THREADS"), " is unset");
+}
+
+// The cores that this process may run on, as the kernel lists them.
+std::string allowed_cores() {
+  std::ifstream status("/proc/self/status");
+  const std::string text{std::istreambuf_iterator<char>(status), {}};
+  return lines_of(text, "Cpus_allowed_list:\t").at(0);
+}
+
+TEST(LauncherEnvironment, HasAllCoresWhereOpenMPPinsThreads) {
+  const Finished run = finish({.flags = {"--workers=2"},
+                               .actions = {"-c", "grep Cpus_allowed_list: /proc/self/status"},
+                               .environment = {{"OMP_PROC_BIND", "true"}},
+                               .program = "/bin/sh"});
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr(" on " + std::to_string(available_cores()) + " cores "));
+  for (const char* task : {"[worker:0] ", "[worker:1] "})
+    EXPECT_THAT(lines_of(run.output, std::string(task) + "Cpus_allowed_list:\t"),
+                ElementsAre(allowed_cores()));
 }
 
 TEST(LauncherEnvironment, HasAWorkerForEachCoreWhereTheirNumberIsAuto) {
