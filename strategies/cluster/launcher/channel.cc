@@ -3,6 +3,8 @@
 #include <array>
 #include <cerrno>
 #include <poll.h>
+#include <string_view>
+#include <utility>
 
 #include "strategies/cluster/net/socket.h"
 
@@ -90,6 +92,7 @@ void Channel::write_some() {
 }
 
 void Channel::read_some() {
+  incoming_.erase(0, std::exchange(taken_, 0));  // at once: messages may be many, and short
   // One message and the beginning of another at most, which receive() takes away.
   while (incoming_.size() <= kHeader + kMaxMessage) {
     std::array<char, kChunk> bytes;
@@ -111,16 +114,18 @@ void Channel::read_some() {
 }
 
 std::optional<Message> Channel::receive() {
-  if (incoming_.size() < kHeader) return std::nullopt;
-  const size_t length = read_length(incoming_);
+  const std::string_view bytes = std::string_view(incoming_).substr(taken_);
+  if (bytes.size() < kHeader) return std::nullopt;
+  const size_t length = read_length(bytes);
   try {
     if (length > kMaxMessage) fail(Code::kDataLoss, "a message of ", length, " bytes");
-    if (incoming_.size() < kHeader + length) return std::nullopt;
-    Message message = decode(std::string_view(incoming_).substr(kHeader, length));
-    incoming_.erase(0, kHeader + length);
+    if (bytes.size() < kHeader + length) return std::nullopt;
+    Message message = decode(bytes.substr(kHeader, length));
+    taken_ += kHeader + length;
     return message;
   } catch (const Error& error) {
     incoming_.clear();
+    taken_ = 0;
     break_off(str("it sent what is no message: ", error.message()));
     return std::nullopt;
   }

@@ -45,6 +45,7 @@ class Channel {
   std::function<void(const net::Stream&)> check_;
   bool ready_;  // hands have been shaken
   std::string incoming_, outgoing_;
+  size_t taken_ = 0;  // of incoming_, by receive()
   std::string end_;
   Code end_code_ = Code::kUnavailable;
 };
