@@ -70,7 +70,9 @@ void RendezvousServer::accept_some(Time now) {
 
 void RendezvousServer::serve(int node, Peer& peer, Time now) {
   peer.channel.move();
-  while (const auto message = peer.channel.receive()) {
+  while (!peer.is_leaving && !peer.is_intruder) {
+    const auto message = peer.channel.receive();
+    if (!message) return;
     peer.heard = now;
     take(node, peer, *message, now);
   }
@@ -91,9 +93,10 @@ void RendezvousServer::admit(int node, Peer& peer, const Join& join, Time now) {
 }
 
 void RendezvousServer::take(int node, Peer& peer, const Message& message, Time now) {
-  if (peer.is_leaving) return;
   if (const auto* join = std::get_if<Join>(&message)) {
     if (!state_.knows(node)) admit(node, peer, *join, now);
+  } else if (!state_.knows(node)) {
+    peer.is_intruder = true;
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
     state_.lose(node, leave->reason, leave->code, now);
     peer.is_leaving = true;
@@ -105,6 +108,7 @@ void RendezvousServer::take(int node, Peer& peer, const Message& message, Time n
 
 std::string RendezvousServer::fault(int node, const Peer& peer, Time now) const {
   if (!peer.channel.end().empty()) return peer.channel.end();
+  if (peer.is_intruder) return "it does not say who it is";
   if (peer.is_leaving) return now - peer.heard > kLeavingTime ? "it does not leave" : "";
   if (!state_.knows(node)) return now - peer.since > kGreetingTime ? "it says nothing" : "";
   if (now - peer.heard <= patience_) return "";

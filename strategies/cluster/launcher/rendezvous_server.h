@@ -20,7 +20,8 @@ namespace cohort::launcher {
 class RendezvousServer {
  public:
   // `listener` listens and does not block. A node that is silent for `patience` is lost, one whose
-  // certificate is not for tasks such as its own is refused.
+  // certificate is not for tasks such as its own is refused. Who begins with anything else than a
+  // Join is hung up on, and nobody is listened to who has been refused.
   RendezvousServer(net::Descriptor listener, JobState::Rules rules,
                    std::chrono::milliseconds patience, coordination::Security security);
 
@@ -37,7 +38,8 @@ class RendezvousServer {
   struct Peer {
     Channel channel;
     Time since, heard, told;
-    bool is_leaving = false;  // it has got its last message
+    bool is_leaving = false;   // it has got its last message
+    bool is_intruder = false;  // it speaks, and has not said who it is
   };
 
   void watch_peers(std::vector<pollfd>& events) const;
