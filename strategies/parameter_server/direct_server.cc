@@ -51,8 +51,7 @@ class DirectServer::Stream final : public CallerStream {
   std::shared_ptr<Start> recognise() {
     const auto deadline = Clock::now() + kHelloTime;
     socket_.shake_hands(deadline);
-    FrameSocket::Incoming hello;
-    socket_.get(hello, deadline);
+    const FrameSocket::Incoming hello = socket_.get_greeting(deadline);
     if (hello.frame.kind != Frame::Kind::kHello) invalid("a caller has to say its word first");
     auto caller = server_.invitations_.redeem(hello.text);
     server_.security_.tasks_of(socket_.stream())

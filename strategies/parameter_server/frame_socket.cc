@@ -118,8 +118,8 @@ bool FrameSocket::parse(Incoming& incoming) {
   if (there < sizeof(Frame)) return false;
   std::memcpy(&incoming.frame, in_.data() + used_, sizeof(Frame));
   const size_t text = incoming.frame.text_bytes;
-  const size_t most =
-      incoming.frame.kind == Frame::Kind::kMessage ? kMaxHeaderBytes : kMaxErrorBytes;
+  const bool may_be_long = incoming.frame.kind == Frame::Kind::kMessage && !awaits_greeting_;
+  const size_t most = may_be_long ? kMaxHeaderBytes : kMaxErrorBytes;
   if (text > most)
     fail(Code::kResourceExhausted, "a header of ", text, " bytes; the limit is ", most);
   if (there < sizeof(Frame) + text) return false;
@@ -170,6 +170,14 @@ bool FrameSocket::get(Incoming& incoming, Time deadline, const net::WakeUp* wake
       return false;
     }
   }
+}
+
+FrameSocket::Incoming FrameSocket::get_greeting(Time deadline) {
+  Incoming greeting;
+  awaits_greeting_ = true;
+  get(greeting, deadline);
+  awaits_greeting_ = false;
+  return greeting;
 }
 
 std::span<const char> FrameSocket::receive(std::span<char> room, size_t most, Time deadline) {

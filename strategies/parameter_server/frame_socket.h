@@ -73,6 +73,9 @@ class FrameSocket {
   // The next frame. While it has not come, `wake`, where it is not null, is watched too: false when
   // that came first.
   bool get(Incoming& incoming, Time deadline, const net::WakeUp* wake = nullptr);
+  // Of a caller, the frame that tells who it is: of a stranger, no text is kept that is longer than
+  // a word needs (kResourceExhausted).
+  Incoming get_greeting(Time deadline);
   // Some of the bytes that follow the last frame, of which there must be some: into `room`, or,
   // where that is empty, into memory that is good until the next call.
   std::span<const char> receive(std::span<char> room, size_t most, Time deadline);
@@ -132,6 +135,7 @@ class FrameSocket {
   uint64_t last_pulse_ = 0;
   int beats_missed_ = 0;
   bool hears_refusals_ = false;
+  bool awaits_greeting_ = false;
   std::atomic<bool> cancelled_ = false;
 };
 

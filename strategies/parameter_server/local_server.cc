@@ -30,8 +30,7 @@ class LocalServer::Stream final : public CallerStream {
       : server_(server), stream_(std::move(socket)) {}
 
   std::shared_ptr<Start> greet() override {
-    FrameSocket::Incoming hello;
-    stream_.socket().get(hello, Clock::now() + kHelloTime);
+    const auto hello = stream_.socket().get_greeting(Clock::now() + kHelloTime);
     if (hello.frame.kind != Frame::Kind::kHello) invalid("a caller has to say its word first");
     caller_ = {.pid = static_cast<int64_t>(hello.frame.number), .start_time = hello.frame.bytes};
     return server_.invitations_.redeem(hello.text);

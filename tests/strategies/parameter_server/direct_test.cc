@@ -152,6 +152,14 @@ TEST_F(DirectIntruder, NeedsAWordOfItsOwn) {
             Code::kInvalidArgument);
 }
 
+TEST_F(DirectIntruder, IsNotListenedToForLongBeforeItsWord) {
+  const auto socket = connect();
+  const Frame begin{.kind = Frame::Kind::kMessage, .text_bytes = 1 << 20};
+  ASSERT_EQ(send(socket->stream().fd(), &begin, sizeof begin, MSG_NOSIGNAL),
+            static_cast<ssize_t>(sizeof begin));
+  EXPECT_EQ(end_of(*socket), Code::kResourceExhausted);
+}
+
 TEST_F(DirectIntruder, IsTalkedAboutOnceAMinute) {
   for (int i = 0; i < 20; ++i)
     EXPECT_EQ(answer(*connect(), {.kind = Frame::Kind::kHello}, "a guess"),
