@@ -6,6 +6,8 @@
 #include <condition_variable>
 #include <filesystem>
 #include <initializer_list>
+#include <list>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -36,6 +38,27 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLookInterval(50);
 
+class Call;
+
+// Calls that have not said who it is that calls: they keep nobody away who does. Thread-safe.
+class SilentCalls {
+ public:
+  void add(const std::shared_ptr<Call>& call) {
+    const std::lock_guard lock(mutex_);
+    calls_.push_back(call);
+  }
+  void forget(const Call& call) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(calls_, [&](const auto& silent) { return silent.get() == &call; });
+  }
+  // Ends the one that has been silent for longest; false where there is none.
+  bool end_first();
+
+ private:
+  std::mutex mutex_;
+  std::list<std::shared_ptr<Call>> calls_;  // in the order in which they began
+};
+
 // One call: requests and replies in turn. It keeps itself alive until gRPC is done with it.
 //
 // What may wait for others, such as for a shard's lock, is done on the server's own threads: those
@@ -43,13 +66,14 @@ constexpr milliseconds kLookInterval(50);
 // server lives.
 class Call final : public grpc::ServerGenericBidiReactor, public Caller {
  public:
-  Call(Service& service, coordination::CertifiedTasks tasks)
-      : service_(service), session_{.start = {}, .tasks = std::move(tasks)} {
+  Call(Service& service, SilentCalls& silent, coordination::CertifiedTasks tasks)
+      : service_(service), silent_(silent), session_{.start = {}, .tasks = std::move(tasks)} {
     service_.opened();
   }
 
   void begin(std::shared_ptr<Call> self) {
     self_ = std::move(self);
+    silent_.add(self_);
     read();
   }
   // For a call that must not begin.
@@ -61,6 +85,11 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
   void turn_away(std::shared_ptr<Call> self, const Error& error) {
     self_ = std::move(self);
     finish(status_of(error));
+  }
+
+  // Of one that has not said who it is that calls: who does so may come again.
+  void give_way() {
+    finish(status_of(Error(Code::kUnavailable, "others need the place of a call that is silent")));
   }
 
   void OnReadDone(bool ok) override {
@@ -84,6 +113,7 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
 
   void OnDone() override {
     COHORT_TSAN_ACQUIRE(this);
+    silent_.forget(*this);
     service_.closed(session_);
     std::shared_ptr<Call> last;
     const std::lock_guard lock(mutex_);
@@ -114,6 +144,7 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
     const MessageReader message(incoming_);
     request_.begin_message(service_, message.header(), message.payload_bytes(), shared_from_self(),
                            session_);
+    if (std::exchange(is_silent_, false)) silent_.forget(*this);
     // Once complete, its answer may be on its way, and the call be done with it.
     const std::shared_ptr<Exchange> exchange = request_.exchange();
     bool go_on = true;
@@ -190,7 +221,9 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
   }
 
   Service& service_;
+  SilentCalls& silent_;
   std::shared_ptr<Call> self_;
+  bool is_silent_ = true;
   Service::Session session_;
   ArrivingRequest request_;
   grpc::ByteBuffer incoming_, outgoing_;
@@ -198,6 +231,18 @@ class Call final : public grpc::ServerGenericBidiReactor, public Caller {
   mutable std::mutex mutex_;
   bool paused_ = false, resumed_ = false, finished_ = false;
 };
+
+bool SilentCalls::end_first() {
+  std::shared_ptr<Call> first;
+  {
+    const std::lock_guard lock(mutex_);
+    if (calls_.empty()) return false;
+    first = std::move(calls_.front());
+    calls_.pop_front();
+  }
+  first->give_way();
+  return true;
+}
 
 void require_at_least(int64_t least, const char* option, int64_t given) {
   if (given < least)
@@ -277,10 +322,11 @@ class ParameterServer::Network {
   }
 
   grpc::ServerGenericBidiReactor* accept(coordination::CertifiedTasks tasks) {
-    const auto call = std::make_shared<Call>(service_, std::move(tasks));
+    const auto call = std::make_shared<Call>(service_, silent_, std::move(tasks));
     if (!is_ready_)
       call->turn_away(call, Error(Code::kUnavailable, "it is starting, and reads its snapshot"));
-    else if (service_.sessions() > static_cast<uint64_t>(options_.max_sessions))
+    else if (service_.sessions() > static_cast<uint64_t>(options_.max_sessions) &&
+             !silent_.end_first())
       call->refuse_at_once(call, Error(Code::kResourceExhausted,
                                        str("more than ", options_.max_sessions, " calls")));
     else
@@ -402,6 +448,7 @@ class ParameterServer::Network {
   const coordination::Security security_;
   std::optional<FolderLock> folder_;
   Service service_;
+  SilentCalls silent_;
   std::unique_ptr<DirectServer> direct_;
   std::unique_ptr<LocalServer> local_;
   std::string said_;  // of save()

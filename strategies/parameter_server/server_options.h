@@ -43,7 +43,8 @@ struct ParameterServerOptions {
   // How long a worker that lost its connection still counts as one to wait for. A process that is
   // killed loses it at once, one whose host has gone after 5 s.
   std::chrono::milliseconds worker_grace = std::chrono::seconds(2);
-  // Calls that may be open at a time.
+  // Calls that may be open at a time. One that has not said who it is that calls gives way to
+  // others.
   int max_sessions = 1024;
   // Where empty: COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA.
   TlsFiles tls = {};

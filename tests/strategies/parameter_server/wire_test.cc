@@ -125,5 +125,18 @@ TEST_F(Wire, LimitsCallsThatAreOpen) {
   clients[0]->statistics();
 }
 
+TEST_F(Wire, LetsCallsThatAreSilentKeepNobodyAway) {
+  TestServer small({.max_sessions = 2});
+  const auto channel =
+      grpc::CreateChannel(small.address().text(), grpc::InsecureChannelCredentials());
+  std::vector<std::unique_ptr<Link>> silent;
+  for (int i = 0; i < 2; ++i) {
+    silent.push_back(std::make_unique<Link>(channel, Link::Unconnected::kWait));
+    ASSERT_TRUE(silent.back()->connect(soon()));
+  }
+  ASSERT_TRUE(eventually([&] { return small->statistics().sessions == 2; }));
+  EXPECT_GE(small.client()->statistics().sessions, 1u);
+}
+
 }  // namespace
 }  // namespace cohort::testing
