@@ -18,11 +18,17 @@ void check_learning_rate(double value) {
     invalid("the learning rate must be finite and not negative, got ", value);
 }
 
+// A variable that is there twice would be changed twice by one gradient.
 void check_variables(const std::vector<VariablePtr>& variables) {
-  for (size_t i = 0; i < variables.size(); ++i)
+  std::map<const Variable*, size_t> places;
+  for (size_t i = 0; i < variables.size(); ++i) {
     if (variables[i] == nullptr)
       invalid("an optimizer was given ", variables.size(), " variables, of which number ", i,
               ", counted from 0, is null");
+    if (const auto [first, is_new] = places.emplace(variables[i].get(), i); !is_new)
+      invalid("an optimizer was given variable \"", variables[i]->name(), "\" twice, as numbers ",
+              first->second, " and ", i, ", counted from 0; list it once");
+  }
 }
 
 // For gradients that are not summed here.

@@ -123,7 +123,8 @@ struct ApplyOptions {
 // in a warning. A sparse gradient touches its own rows only, of the variable and of its slots,
 // where the rule says so (UpdateRule::row_wise: plain SGD, Adagrad, lazy Adam); else, and with
 // decay, accumulation or a constraint, which touch every row, it is made dense. Variables are
-// updated in the order in which their gradients become ready.
+// updated in the order in which their gradients become ready. A list with a null variable, or with
+// one twice, as where networks that share a layer are joined, is kInvalidArgument.
 class Optimizer {
  public:
   Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOptions& options);

@@ -118,6 +118,27 @@ TEST(OptimizerTest, RefusesVariablesThatAreNull) {
   EXPECT_EQ(error_of([&] { sgd.build({weight, nullptr}); }), said);
 }
 
+// As where the lists of two networks that share a layer are joined.
+TEST(OptimizerTest, RefusesAVariableThatIsListedTwice) {
+  const auto weight = make_weight("w", {1}), other = make_weight("w", {1});
+  const Optimizer sgd = SGD(0.5);
+  const auto step_with = [&](const std::vector<VariablePtr>& variables) {
+    const Function step = function([&](Value x) {
+      sgd.minimize(ops::reduce_sum((weight->read() + other->read()) * x), variables);
+      return std::vector<Value>{};
+    });
+    step({testing::vector({1})});
+  };
+  const std::string said =
+      "an optimizer was given variable \"w\" twice, as numbers 0 and 2, counted from 0; list it "
+      "once";
+  EXPECT_EQ(error_of([&] { step_with({weight, other, weight}); }), said);
+  EXPECT_EQ(error_of([&] { sgd.build({weight, other, weight}); }), said);
+  step_with({weight, other});  // of one name, but not one
+  expect_near(weight->value(), {0.5});
+  expect_near(other->value(), {0.5});
+}
+
 TEST(OptimizerTest, TakesTheRateOfAScheduleInFloat64) {
   const auto train = [](const Shape& shape, DType dtype) {
     const auto weight = make_weight("w", {1});
