@@ -13,9 +13,8 @@ namespace {
 thread_local Graph* t_graph = nullptr;
 thread_local std::string t_scope;
 
-void require_value(const Value& value) {
-  if (!value.defined()) invalid("an empty value was used; it was never assigned");
-}
+constexpr std::string_view kMixes =
+    "mixes values of different functions; pass a value as an argument instead of capturing it";
 
 // Sizes in bytes, and sums of them over a graph, then fit in 64 bits. Far above any memory.
 constexpr int64_t kMaxElements = int64_t{1} << 40;
@@ -35,14 +34,21 @@ void require_size(const OpDef& op, const TensorSpec& spec) {
 
 }  // namespace
 
-const TensorSpec& Value::spec() const {
-  require_value(*this);
-  return node_->outputs()[index_];
+Value::Value(Node* node, int index)
+    : node_(node), index_(index), graph_lives_(node->graph().lives_) {}
+
+void Value::refuse() const {
+  if (!defined()) invalid("an empty value was used; it was never assigned");
+  fail(Code::kFailedPrecondition,
+       "a value was used after the function or rehearsal that computed it: this ", kMixes);
 }
 
-Graph& Value::graph() const {
-  require_value(*this);
-  return node_->graph();
+const TensorSpec& Value::spec() const { return node().outputs()[static_cast<size_t>(index_)]; }
+
+Graph& Value::graph() const { return node().graph(); }
+
+bool Value::is_of(const Graph& graph) const {
+  return !graph_lives_.expired() && &node_->graph() == &graph;
 }
 
 Value Graph::add_input(std::string name, TensorSpec spec) {
@@ -66,10 +72,7 @@ Node& Graph::add_named(std::string name, std::string_view op, std::vector<Value>
   const OpDef& def = find_op(op);
   for (const Value& input : inputs) {
     if (!input.defined()) invalid(name, ": op ", op, " was given an empty value");
-    if (&input.graph() != this)
-      fail(Code::kFailedPrecondition, name, ": op ", op,
-           " mixes values of different functions; pass a value as an argument instead of capturing "
-           "it");
+    if (!input.is_of(*this)) fail(Code::kFailedPrecondition, name, ": op ", op, " ", kMixes);
   }
   const std::vector<TensorSpec> specs = specs_of(inputs);
   if (def.num_inputs != OpDef::kVariadic && static_cast<size_t>(def.num_inputs) != inputs.size())

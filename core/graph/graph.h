@@ -24,30 +24,40 @@ class Resource {
   virtual const TensorSpec& spec() const = 0;
 };
 
-// One output of a node: what user code computes with while a function is traced. A small value; it
-// lives as long as its graph. A default-constructed Value is "none": defined() is false. It is no
-// condition and has no order, since what it will hold is not known while it is traced: `where` and
-// `cond` choose, `maximum` and `less` compare elements.
+// One output of a node: what user code computes with while a function is traced. A small value that
+// does not keep its graph: one that is used when that is gone is kFailedPrecondition, as where a
+// layer keeps what it has computed in a rehearsal. A default-constructed Value is "none": defined()
+// is false, and its use kInvalidArgument. It is no condition and has no order, since what it will
+// hold is not known while it is traced: `where` and `cond` choose, `maximum` and `less` compare
+// elements.
 class Value {
  public:
   Value() = default;
-  Value(Node* node, int index) : node_(node), index_(index) {}
+  Value(Node* node, int index);
 
   bool defined() const { return node_ != nullptr; }
-  Node& node() const { return *node_; }
+  Node& node() const {
+    if (graph_lives_.expired()) refuse();
+    return *node_;
+  }
   int index() const { return index_; }
   const TensorSpec& spec() const;
   DType dtype() const { return spec().dtype; }
   const Shape& shape() const { return spec().shape; }
   Graph& graph() const;
+  // Whether it is a value of `graph`: not where it is none, or its graph is gone.
+  bool is_of(const Graph& graph) const;
 
   // Whether both are the same output of the same node, or none: nothing is said about elements.
   bool is_same(const Value& other) const { return node_ == other.node_ && index_ == other.index_; }
 
  private:
   friend struct ValueOrder;  // core/graph/value_map.h
+  [[noreturn]] void refuse() const;
+
   Node* node_ = nullptr;
   int index_ = 0;
+  std::weak_ptr<const char> graph_lives_;
 };
 
 // What gives `inputs` their gradients for those of `outputs`, in place of the ops in between. Of
@@ -117,8 +127,10 @@ class Graph {
   const std::vector<Value>& inputs() const { return inputs_; }
 
  private:
+  friend class Value;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<Value> inputs_;
+  const std::shared_ptr<const char> lives_ = std::make_shared<const char>();  // for its values
 };
 
 std::ostream& operator<<(std::ostream& out, const Graph& graph);  // one line a node, for people

@@ -201,8 +201,7 @@ struct Function::State {
 
   void check_outputs(const GraphFunction& function) const {
     for (size_t i = 0; i < function.outputs.size(); ++i)
-      if (const Value& output = function.outputs[i];
-          !output.defined() || &output.graph() != function.graph.get())
+      if (!function.outputs[i].is_of(*function.graph))
         invalid("function \"", name, "\": its result ", i, " is not a value that it has computed");
   }
 

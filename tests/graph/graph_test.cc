@@ -87,6 +87,25 @@ TEST(Graph, RefusesValuesOfAnotherGraphUnknownOpsAndWrongCounts) {
   EXPECT_EQ(graph.nodes().size(), 1u);
 }
 
+TEST(Graph, RefusesValuesOfAGraphThatIsGone) {
+  Graph graph;
+  const Value x = graph.add_input("x", {DType::kFloat32, {}});
+  auto other = std::make_unique<Graph>();
+  const Value kept = other->add_input("y", {DType::kFloat32, {}});
+  EXPECT_TRUE(kept.is_of(*other));
+  other.reset();
+  EXPECT_TRUE(kept.defined());
+  EXPECT_FALSE(kept.is_of(graph));
+  EXPECT_FALSE(Value().is_of(graph));
+  for (const std::function<void()>& use :
+       std::vector<std::function<void()>>{[&] { add(x, kept); },
+                                          [&] {
+                                            graph.add("Add", {x, kept});
+                                          },
+                                          [&] { kept.shape(); }, [&] { kept.node(); }})
+    EXPECT_EQ(code_of(use), Code::kFailedPrecondition);
+}
+
 TEST(Graph, OnlyOpsThatUseAVariableNameOne) {
   Graph graph;
   const Value x = graph.add_input("x", {DType::kFloat32, {100}});

@@ -410,6 +410,33 @@ class Scale final : public LayerBase {
   Weight* factor_ = nullptr;
 };
 
+// Adds what it has computed when it was first called.
+class Remembering final : public LayerBase {
+ public:
+  Remembering() : LayerBase("Remembering") {}
+
+ protected:
+  Value call(const std::vector<Value>& inputs, const CallContext&) override {
+    if (!kept_.defined()) kept_ = inputs[0] * 2.0;
+    return inputs[0] + kept_;
+  }
+
+ private:
+  Value kept_;
+};
+
+TEST(LayerTest, RefusesAValueThatWasKeptFromARehearsal) {
+  const Layer layer = std::make_shared<Remembering>();
+  layer.build({{DType::kFloat32, {1, 2}}});
+  EXPECT_THAT(error_of(
+                  [&] {
+                    run(layer, {random_tensor({1, 2})});
+                  },
+                  Code::kFailedPrecondition),
+              ::testing::AllOf(HasSubstr("(Remembering)"),
+                               HasSubstr("mixes values of different functions")));
+}
+
 TEST(LayerTest, AcceptsLayersOfUsers) {
   const Layer network =
       make_sequential({std::make_shared<Scale>(), Lambda([](Value x) { return x + 1.0; })});
