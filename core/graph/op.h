@@ -42,7 +42,7 @@ struct OpDef {
   InferFunction infer;
   GradientFunction gradient;  // empty: asking for a gradient through it is kUnimplemented
   // Has an effect or differs from call to call: never folded, merged with an equal node, or dropped
-  // when its results are unused.
+  // when its results are unused, which no replica takes for the same as those of others.
   bool stateful = false;
   // Reads or writes a variable: its nodes name one, which Graph::add checks, and those of no other
   // op do. A plan takes the variable's memory for the output of whatever else names one.

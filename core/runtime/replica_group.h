@@ -39,9 +39,10 @@ const ReplicaGroup& traced_group();
 
 // Whether `value` is known to be the same on every replica: it depends on constants, on inputs that
 // are (ReplicaGroup::same_input), on variables whose copies are equal, and on the results of
-// collectives; never on a replica's own inputs, id or random numbers. Where replicas have different
-// signatures, each has a trace of its own, whose constants may follow from its shapes: then all
-// traces have to compute the value alike, and every replica must ask in the same order.
+// collectives; never on a replica's own inputs, id or random numbers, or on what a stateful op of
+// one's own returns (OpDef::stateful). Where replicas have different signatures, each has a trace
+// of its own, whose constants may follow from its shapes: then all traces have to compute the value
+// alike, and every replica must ask in the same order.
 bool is_same_on_replicas(const Value& value);
 
 }  // namespace cohort

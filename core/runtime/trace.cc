@@ -6,7 +6,6 @@
 #include "core/collective/communicator.h"
 #include "core/graph/op.h"
 #include "core/graph/passes/rewriter.h"
-#include "core/runtime/computation.h"
 #include "core/runtime/variable.h"
 
 namespace cohort {
@@ -62,7 +61,7 @@ bool SignatureLess::operator()(const Signature& a, const Signature& b) const {
 }
 
 TraceScope::TraceScope(const Graph& graph, const ReplicaGroup& group, const Known& known)
-    : graph_(graph), group_(group), known_(known), previous_(t_trace) {
+    : graph_(graph), group_(group), known_(known), computations_(graph, group), previous_(t_trace) {
   t_trace = this;
 }
 
@@ -102,8 +101,8 @@ const ReplicaGroup& traced_group() {
 bool is_same_on_replicas(const Value& value) {
   const ReplicaGroup& group = traced_group();
   if (group.num_replicas == 1) return true;
-  const uint64_t own = computation_of(value, group);
-  if (!TraceScope::is_of(value)) return own != 0;
+  if (!TraceScope::is_of(value)) return Computations(value.graph(), group).of(value) != 0;
+  const uint64_t own = t_trace->computations_.of(value);
   // Also where all have one signature: the trace must not serve those who would answer otherwise.
   const auto all = t_trace->ask({.computation = own});
   return std::all_of(all.begin(), all.end(), [&](const Question& question) {

@@ -5,12 +5,13 @@
 #include <vector>
 
 #include "core/graph/graph_function.h"
+#include "core/runtime/computation.h"
 #include "core/runtime/replica_group.h"
 
 namespace cohort {
 
 // What a trace asks about a value of its own that other replicas have, too, with its own answer:
-// the value's shape, or what computes it (computation_of).
+// the value's shape, or what computes it (Computations).
 struct Question {
   Shape shape = {};
   uint64_t computation = 0;
@@ -45,6 +46,7 @@ class TraceScope {
   const Graph& graph_;
   const ReplicaGroup& group_;
   const Known& known_;
+  Computations computations_;
   Questions asked_;
   TraceScope* previous_;
 };
