@@ -29,7 +29,11 @@ class ReplicaContext {
 
   // The sum or mean over all replicas (kInvalidArgument for other ops, and for the mean of
   // integers); the same bits on each. Differentiable: the gradient of a sum is the sum of the
-  // gradients, likewise the mean. `options` may set bytes_per_pack: how much to reduce at a time.
+  // gradients, likewise the mean. So each replica's gradient is that of what all of them have
+  // computed from the result, added up. Where that is one loss, the same on all replicas, whoever
+  // sums their gradients, as Optimizer::minimize does, counts it once for each: divide it by
+  // num_replicas_in_sync(), or let each replica compute its share. The same holds for all_gather.
+  // `options` may set bytes_per_pack: how much to reduce at a time.
   Value all_reduce(ReduceOp op, const Value& value, const CommunicationOptions& options = {}) const;
   // Of several values, which may have several dtypes; the results are in their order.
   std::vector<Value> all_reduce(ReduceOp op, const std::vector<Value>& values,
@@ -41,7 +45,8 @@ class ReplicaContext {
   std::vector<Gradient> all_reduce(ReduceOp op, const std::vector<Gradient>& values,
                                    const CommunicationOptions& options = {}) const;
   // All replicas' values one behind the other along `axis` (negative: from the end); extents along
-  // it may differ, and be 0. A scalar is kInvalidArgument. Differentiable.
+  // it may differ, and be 0. A scalar is kInvalidArgument. Differentiable: the gradient is this
+  // replica's part of the sum of the gradients; for one loss of all replicas see all_reduce.
   Value all_gather(const Value& value, int64_t axis) const;
   // Over all replicas: the sum of the extents of their values along `axis`; known while tracing.
   int64_t global_extent(const Value& value, int64_t axis = 0) const;

@@ -78,6 +78,7 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOpti
 }
 
 void Optimizer::minimize(const Value& loss, const std::vector<VariablePtr>& variables) const {
+  state_->warn_of_shared_loss(loss);
   apply_gradients(gradients(scale_loss(loss), variables), variables);
 }
 

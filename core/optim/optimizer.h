@@ -130,7 +130,9 @@ class Optimizer {
   Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOptions& options);
 
   // While tracing: gradients of this replica's share of the loss, summed over all replicas, then
-  // applied.
+  // applied. A loss that is the same on all replicas, as what is computed from the result of a
+  // collective may be, would be counted by each: divide it by their number. A notice tells once of
+  // one that is the result of an all-reduce.
   void minimize(const Value& loss, const std::vector<std::shared_ptr<Variable>>& variables) const;
   // The same for gradients of one's own making, one a variable: they are summed over replicas here,
   // unless the options say that they have been. With loss scaling they are those of

@@ -6,6 +6,7 @@
 #include "core/distribute/remote_updates.h"
 #include "core/distribute/row_variable.h"
 #include "core/distribute/strategy.h"
+#include "core/graph/op.h"
 #include "core/ops/math_ops.h"
 #include "core/optim/variable_groups.h"
 #include "core/optim/variable_path.h"
@@ -189,6 +190,15 @@ void Optimizer::State::warn_without_variables() {
     print_notice(
         "warning: an optimizer was given no variables, so nothing is trained; a layer has none "
         "before it is built or called\n");
+}
+
+void Optimizer::State::warn_of_shared_loss(const Value& loss) {
+  if (loss.node().op().name != "AllReduce" || !warned.insert("all-reduced loss").second) return;
+  const int replicas = traced_group().num_replicas;
+  print_notice(str(
+      "warning: the loss of an optimizer is the result of an all-reduce, which each of the ",
+      replicas, " replicas counts: gradients are ", replicas,
+      " times too large; minimize what each replica adds to it, or divide it by ", replicas, "\n"));
 }
 
 }  // namespace cohort::optim

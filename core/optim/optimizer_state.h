@@ -79,6 +79,8 @@ struct Optimizer::State {
   void warn_without_gradient(const Variable& variable);
   void warn_of_exclusions(const std::vector<VariablePtr>& variables);
   void warn_without_variables();
+  // Of one that replicas have put together already, each of them has the gradient.
+  void warn_of_shared_loss(const Value& loss);
 };
 
 }  // namespace cohort::optim

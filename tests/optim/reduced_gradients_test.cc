@@ -72,6 +72,39 @@ TEST_P(ReducedGradientsTest, AreAddedUpToTheSumThatOthersAreAddedUpTo) {
   testing::expect_near(kept->value(), total);
 }
 
+// The loss is the same on all replicas, each of which has its gradient.
+TEST_P(ReducedGradientsTest, OfALossThatIsReducedAlreadyCountForEachReplica) {
+  const auto scope = strategy.scope();
+  const int replicas = GetParam();
+  const auto step_of = [](const VariablePtr& weight, double divisor) {
+    const Optimizer sgd = SGD(1);
+    return Function([=](const std::vector<Value>& in) {
+      const Value own = ops::reduce_sum(weight->read() * in[0]);
+      const Value loss = get_replica_context()->all_reduce(ReduceOp::kMean, own);
+      sgd.minimize(divisor == 1 ? loss : loss / divisor, {weight});
+      return std::vector<Value>{};
+    });
+  };
+  std::vector<double> mean = {0, 0};
+  for (const auto& replica : inputs(5))
+    for (size_t i = 0; i < mean.size(); ++i) mean[i] += to_vector(replica[0])[i] / replicas;
+
+  const auto divided = make_weight("w", {0, 0}), whole = make_weight("w", {0, 0});
+  ::testing::internal::CaptureStderr();
+  strategy.run(step_of(divided, replicas), inputs(5));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  testing::expect_near(divided->value(), {-mean[0], -mean[1]});
+
+  ::testing::internal::CaptureStderr();
+  strategy.run(step_of(whole, 1), inputs(5));
+  const std::string notice = ::testing::internal::GetCapturedStderr();
+  if (replicas == 1)
+    EXPECT_EQ(notice, "");
+  else
+    EXPECT_THAT(notice, ::testing::HasSubstr(str("gradients are ", replicas, " times too large")));
+  testing::expect_near(whole->value(), {-mean[0] * replicas, -mean[1] * replicas});
+}
+
 TEST_P(ReducedGradientsTest, NeedAStepThatReplicasRun) {
   if (GetParam() == 1) return;
   const auto scope = strategy.scope();
