@@ -87,8 +87,12 @@ int main(int argc, char** argv) {
     const auto rate = optim::schedules::CosineDecay(
         0.001, static_cast<double>(epochs) *
                    static_cast<double>(points.cardinality()));  // settles both opponents
-    const optim::Optimizer generator_optimizer = optim::Adam(rate, {.beta_1 = 0.5}),
-                           critic_optimizer = optim::Adam(rate, {.beta_1 = 0.5});
+    // Names of their own, so that both can be saved together.
+    const auto adam = [&](const std::string& name) {
+      return optim::Adam(rate, {.beta_1 = 0.5, .name = name});
+    };
+    const optim::Optimizer generator_optimizer = adam("generator_optimizer"),
+                           critic_optimizer = adam("critic_optimizer");
 
     const auto step = strategy.function([&](const BatchValues& points) -> std::vector<Value> {
       const Value real = points["point"], fake = generate(points.rows());

@@ -99,7 +99,9 @@ struct OptimizerOptions {
   GradientOptions gradients = {};
   WeightDecay weight_decay = {};
   std::vector<VariableGroup> groups = {};
-  std::string name = "optimizer";  // in front of its variables' names
+  // In front of its variables' names: of two optimizers of one name the variables cannot be saved
+  // together.
+  std::string name = "optimizer";
 };
 
 // The gradient of `loss` with respect to each variable, wherever the function that is being traced
@@ -120,11 +122,12 @@ struct ApplyOptions {
 // Changes variables along gradients. A cheap handle; copies share state. The same under every
 // strategy: it is traced as part of the step. Slots are made when a variable is first seen and
 // named "optimizer/momentum/dense/kernel"; a variable without gradient is left alone and named once
-// in a warning. A sparse gradient touches its own rows only, of the variable and of its slots,
-// where the rule says so (UpdateRule::row_wise: plain SGD, Adagrad, lazy Adam); else, and with
-// decay, accumulation or a constraint, which touch every row, it is made dense. Variables are
-// updated in the order in which their gradients become ready. A list with a null variable, or with
-// one twice, as where networks that share a layer are joined, is kInvalidArgument.
+// in a warning, which there is of two variables of one name, too. A sparse gradient touches its own
+// rows only, of the variable and of its slots, where the rule says so (UpdateRule::row_wise: plain
+// SGD, Adagrad, lazy Adam); else, and with decay, accumulation or a constraint, which touch every
+// row, it is made dense. Variables are updated in the order in which their gradients become ready.
+// A list with a null variable, or with one twice, as where networks that share a layer are joined,
+// is kInvalidArgument.
 class Optimizer {
  public:
   Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOptions& options);

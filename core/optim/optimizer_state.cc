@@ -192,6 +192,15 @@ void Optimizer::State::warn_without_variables() {
         "before it is built or called\n");
 }
 
+void Optimizer::State::warn_of_equal_names(const std::vector<VariablePtr>& variables) {
+  std::set<std::string> names;
+  for (const VariablePtr& variable : variables)
+    if (!names.insert(variable->name()).second && warned.insert("equal names").second)
+      print_notice(str("warning: an optimizer was given two variables named \"", variable->name(),
+                       "\": they cannot be saved together, and those of layers started out equal; "
+                       "give one of their networks a name\n"));
+}
+
 void Optimizer::State::warn_of_shared_loss(const Value& loss) {
   if (loss.node().op().name != "AllReduce" || !warned.insert("all-reduced loss").second) return;
   const int replicas = traced_group().num_replicas;

@@ -61,6 +61,9 @@ struct Optimizer::State {
   // Requires that all that groups name is among these variables, if they are the first ones.
   void check_groups_name(const std::vector<VariablePtr>& variables) const;
 
+  // Of one that replicas have put together already, each of them has the gradient.
+  void warn_of_shared_loss(const Value& loss);
+
   // While a step is traced: Optimizer::apply_gradients; `are_sums`: over replicas, already.
   void apply(const std::vector<Gradient>& gradients, const std::vector<VariablePtr>& variables,
              bool are_sums);
@@ -79,8 +82,7 @@ struct Optimizer::State {
   void warn_without_gradient(const Variable& variable);
   void warn_of_exclusions(const std::vector<VariablePtr>& variables);
   void warn_without_variables();
-  // Of one that replicas have put together already, each of them has the gradient.
-  void warn_of_shared_loss(const Value& loss);
+  void warn_of_equal_names(const std::vector<VariablePtr>& variables);
 };
 
 }  // namespace cohort::optim

@@ -101,6 +101,7 @@ void Optimizer::State::apply(const std::vector<Gradient>& gradients,
     warn_without_variables();
   else
     warn_of_exclusions(variables);
+  warn_of_equal_names(variables);
   make_counters();
   Step(*this).apply(gradients, variables, are_sums);
 }

@@ -134,9 +134,23 @@ TEST(OptimizerTest, RefusesAVariableThatIsListedTwice) {
       "once";
   EXPECT_EQ(error_of([&] { step_with({weight, other, weight}); }), said);
   EXPECT_EQ(error_of([&] { sgd.build({weight, other, weight}); }), said);
-  step_with({weight, other});  // of one name, but not one
-  expect_near(weight->value(), {0.5});
-  expect_near(other->value(), {0.5});
+}
+
+// As those of two networks whose layers were given no names.
+TEST(OptimizerTest, TellsOnceOfTwoVariablesOfOneName) {
+  const auto first = make_weight("w", {1}), second = make_weight("w", {1});
+  const Optimizer sgd = SGD(0.5);
+  const Function step = function([&](Value x) {
+    sgd.minimize(ops::reduce_sum((first->read() + second->read()) * x), {first, second});
+    return std::vector<Value>{};
+  });
+  ::testing::internal::CaptureStderr();
+  step({testing::vector({1})});
+  step({testing::vector({1, 1})});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "warning: an optimizer was given two variables named \"w\": they cannot be saved "
+            "together, and those of layers started out equal; give one of their networks a name\n");
+  for (const auto& weight : {first, second}) expect_near(weight->value(), {-0.5});
 }
 
 TEST(OptimizerTest, TakesTheRateOfAScheduleInFloat64) {
