@@ -1,5 +1,6 @@
 #include "core/distribute/replica_context.h"
 
+#include <iterator>
 #include <map>
 
 #include "core/distribute/strategy.h"
@@ -143,6 +144,19 @@ int64_t ReplicaContext::global_extent(const Value& value, int64_t axis) const {
   int64_t total = 0;
   for (const Shape& shape : shapes_on_replicas(value)) total += shape[at];
   return total;
+}
+
+Value ReplicaContext::first_row(const Value& value) const {
+  strategy_.require_replica("ReplicaContext::first_row");
+  if (value.shape().rank() == 0) invalid("a scalar has no rows; give it an axis: reshape(x, {1})");
+  std::vector<int64_t> counts;
+  for (const Shape& shape : shapes_on_replicas(value)) counts.push_back(shape[0]);
+  const int64_t replicas = std::ssize(counts);
+  const Value is_before =
+      ops::less(ops::arange(0, static_cast<double>(replicas)), ops::replica_id());
+  const Value rows_before = ops::where(is_before, ops::constant(Tensor::from(counts, {replicas})),
+                                       ops::constant(0, DType::kInt64));
+  return ops::reduce_sum(rows_before);
 }
 
 }  // namespace cohort

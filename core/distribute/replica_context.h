@@ -50,6 +50,10 @@ class ReplicaContext {
   Value all_gather(const Value& value, int64_t axis) const;
   // Over all replicas: the sum of the extents of their values along `axis`; known while tracing.
   int64_t global_extent(const Value& value, int64_t axis = 0) const;
+  // Where the rows of this replica's value begin among those of all replicas, as all_gather(value,
+  // 0) puts them: an int64 scalar, a value of the traced function. For labels that number the rows
+  // of all, as those of a contrastive loss do. A scalar is kInvalidArgument.
+  Value first_row(const Value& value) const;
 
  private:
   Gradient gather_slices(ReduceOp op, const Gradient& slices) const;

@@ -140,6 +140,25 @@ TEST_P(ReplicaContextTest, GathersUnequalAndEmptyParts) {
   }
 }
 
+TEST_P(ReplicaContextTest, FirstRowIsWhereAGatherPutsThePartOfAReplica) {
+  const auto step = strategy.function([](Value x) {
+    const Value own = replica().first_row(x) +
+                      ops::arange(0, static_cast<double>(x.shape()[0]));  // the rows' numbers
+    return std::vector<Value>{replica().first_row(x), ops::gather(replica().all_gather(x, 0), own)};
+  });
+  for (const bool equal : {true, false}) {
+    const auto rows = [&](int r) { return equal ? int64_t{2} : (2 * r + 1) % 3; };  // 1, 0, 2, ...
+    const auto results =
+        strategy.run(step, each([&](int r) { return counting(100 * r, rows(r), 1); }));
+    int64_t before = 0;
+    for (int r = 0; r < replicas(); before += rows(r++)) {
+      EXPECT_EQ(results[0][r].spec(), (TensorSpec{DType::kInt64, {}}));
+      EXPECT_EQ(results[0][r].item(), static_cast<double>(before));
+      EXPECT_EQ(elements(results[1][r]), elements(counting(100 * r, rows(r), 1)));
+    }
+  }
+}
+
 TEST_P(ReplicaContextTest, GathersPartsWhoseSizeFollowsFromAnEarlierGather) {
   // Each part has as many rows as all replicas had together before, and its own once more.
   const auto step = strategy.function([](Value x) {
@@ -257,6 +276,8 @@ TEST_P(ReplicaContextTest, MistakesAreRefusedWhateverTheNumberOfReplicas) {
   });
   expect_refused({"scalar", "reshape"},
                  [](const Value& x) { return replica().all_gather(ops::reduce_sum(x), 0); });
+  expect_refused({"scalar", "reshape"},
+                 [](const Value& x) { return replica().first_row(ops::reduce_sum(x)); });
   expect_refused({"axis 1", "-1 to 0"}, [](const Value& x) { return replica().all_gather(x, 1); });
   expect_refused({"axis -3"}, [](const Value& x) { return replica().all_gather(x, -3); });
   expect_refused({"bytes_per_pack", "-1"}, [](const Value& x) {
@@ -274,6 +295,7 @@ const std::pair<const char*, std::function<Value(const Value&)>> kCalls[] = {
     {"ReplicaContext::all_gather", [](const Value& x) { return replica().all_gather(x, 0); }},
     {"ReplicaContext::global_extent",
      [](const Value& x) { return x * static_cast<double>(replica().global_extent(x)); }},
+    {"ReplicaContext::first_row", [](const Value& x) { return replica().first_row(x); }},
     {"ReplicaContext::replica_id_in_sync_group",
      [](const Value&) { return replica().replica_id_in_sync_group(); }},
     {"reduce_gradients",
