@@ -106,18 +106,24 @@ class Strategy {
   //   for (const auto& batch : strategy.distribute_dataset(data)) strategy.run(step, batch);
   //
   // Parameters are Value (an argument of run that is a Tensor, a number, or a PerReplica of either)
-  // or const BatchValues& (a batch of named tensors, or a PerReplica of them); the result is Value,
-  // std::vector<Value> or void.
+  // or const BatchValues& (a batch of named tensors, or a PerReplica of them), and not auto; the
+  // result is Value, std::vector<Value> or void. A number keeps its type, so that a double is
+  // float64, which no op mixes with float32: 0.5F is float32.
   template <typename F>
   auto function(F body, std::string name = "step",
                 Precision precision = Precision::kFloat32) const {
-    return StepFunction(std::function(std::move(body)), std::move(name), precision);
+    static_assert(internal::Arity<F>::value >= 0,
+                  "Strategy::function() takes a lambda, or a pointer to a function, whose "
+                  "parameters are Values or const BatchValues&, none of them auto");
+    if constexpr (internal::Arity<F>::value >= 0)
+      return StepFunction(std::function(std::move(body)), std::move(name), precision);
   }
   // Runs `step` on every replica at the same time, with its component of each per-replica argument
-  // and every other argument as it is. Returns a PerReplica<Tensor> where the body returns a Value,
-  // and a vector of them where it returns several. What the body throws arrives as it was thrown.
-  // Random ops are keyed by global_seed() and the number of runs of `step` so far, which
-  // StepFunction::continue_at sets. kInvalidArgument for a tensor that is not defined().
+  // and every other argument as it is: a whole batch is divided by split_batch first. Returns a
+  // PerReplica<Tensor> where the body returns a Value, and a vector of them where it returns
+  // several. What the body throws arrives as it was thrown. Random ops are keyed by global_seed()
+  // and the number of runs of `step` so far, which StepFunction::continue_at sets. kInvalidArgument
+  // for a tensor that is not defined().
   template <typename Result, typename... Parameters, typename... Arguments>
   auto run(const StepFunction<Result, Parameters...>& step, const Arguments&... arguments) {
     return step.run(*this, arguments...);
@@ -210,8 +216,21 @@ class Strategy {
   // that they run. In another one, `method` would see the values of a single one.
   void require_replica(std::string_view method) const;
 
-  // Of the global rows of `batch` those of each local replica, by split_rows, sharing memory.
+  // Of the global rows of `batch` those of each local replica, by split_rows, sharing memory: for
+  // running a Function. kInvalidArgument for no tensors, or some of other rows.
   PerReplica<std::vector<Tensor>> split_batch(const std::vector<Tensor>& batch) const;
+  // The same of a data::Batch, for a step that takes one: strategy.run(step, split_batch(batch)).
+  template <internal::NamedTensors Batch>
+  PerReplica<Batch> split_batch(const Batch& batch) const {
+    std::vector<Tensor> tensors;
+    for (const auto& field : batch.fields()) tensors.push_back(field.tensor);
+    const auto parts = split_batch(tensors);
+    PerReplica<Batch> batches(parts.size());
+    for (size_t r = 0; r < parts.size(); ++r)
+      for (size_t i = 0; i < tensors.size(); ++i)
+        batches[r].set(batch.fields()[i].name, parts[r][i]);
+    return batches;
+  }
 
  protected:
   // What `run` does after its checks and the tracing; one call at a time.

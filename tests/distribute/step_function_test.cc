@@ -46,6 +46,36 @@ TEST_P(StepFunctionTest, OfAnEmptyBodyIsRefused) {
                [this] { strategy.function(std::function<Value(Value)>(), "half"); });
 }
 
+Value twice(Value x) { return x * 2.0; }
+
+TEST_P(StepFunctionTest, IsMadeOfAnythingWithOneListOfParameters) {
+  int traced = 0;
+  const auto first = [&](const auto& step) { return strategy.run(step, 3.0F)[0].item(); };
+  EXPECT_EQ(first(strategy.function(twice)), 6);
+  EXPECT_EQ(first(strategy.function(&twice)), 6);
+  EXPECT_EQ(first(strategy.function(std::function<Value(const Value&)>(twice))), 6);
+  EXPECT_EQ(first(strategy.function([](Value x) noexcept { return x * 3.0; })), 9);
+  EXPECT_EQ(first(strategy.function([&traced](Value x) mutable { return ++traced, x * 4.0; })), 12);
+  EXPECT_EQ(traced, 1);
+}
+
+TEST_P(StepFunctionTest, ABatchIsDividedForAStepThatTakesOne) {
+  const auto step = strategy.function([](const BatchValues& batch) {
+    return std::vector<Value>{batch["y"] - batch["x"],
+                              ops::constant(Tensor::scalar(batch.global_rows()))};
+  });
+  constexpr int64_t kRows = 5;
+  const Batch whole = batches({kRows})[0];
+  const auto parts = strategy.split_batch(whole);
+  const auto results = strategy.run(step, parts);
+  EXPECT_EQ(elements(strategy.gather(results[0], 0)), elements(whole["x"]));
+  for (int r = 0; r < replicas(); ++r) {
+    EXPECT_EQ(parts[r].rows(), split_rows(kRows, replicas())[r]);
+    EXPECT_EQ(results[1][r].item(), kRows);
+  }
+  expect_error(Code::kInvalidArgument, {"empty"}, [&] { strategy.split_batch(Batch()); });
+}
+
 TEST_P(StepFunctionTest, EachReplicaGetsItsOwnIdAndTheSameTensor) {
   const auto step = strategy.function([](Value x) {
     const Value id = get_replica_context()->replica_id_in_sync_group();
