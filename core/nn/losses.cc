@@ -154,10 +154,16 @@ Value Loss::divisor(const Value& y_true, const Value& y_pred, const Value& sampl
 }
 
 Loss SparseCategoricalCrossentropy(const SparseClassificationOptions& options) {
-  const auto loss = [from_logits = options.from_logits](const Value& labels, const Value& y_pred) {
-    return sparse_softmax_cross_entropy(sparse_logits_of(y_pred, from_logits), labels);
-  };
   constexpr const char* kName = "SparseCategoricalCrossentropy";
+  check_smoothing(kName, options.label_smoothing);
+  const auto loss = [from_logits = options.from_logits, smoothing = options.label_smoothing](
+                        const Value& labels, const Value& y_pred) {
+    const Value logits = sparse_logits_of(y_pred, from_logits);
+    const Value at_label = sparse_softmax_cross_entropy(logits, labels);
+    if (smoothing == 0) return at_label;
+    return at_label * (1 - smoothing) -
+           ops::reduce_mean(ops::log_softmax(logits), {-1}) * smoothing;
+  };
   if (!options.ignore_class) return Loss(kName, loss, options.reduction);
   const auto is_counted = [ignored = *options.ignore_class](const Value& labels) {
     return ops::not_equal(labels, ops::constant(Tensor::scalar(ignored)));

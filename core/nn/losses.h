@@ -61,6 +61,7 @@ struct ClassificationOptions {
 };
 struct SparseClassificationOptions {
   bool from_logits = false;
+  double label_smoothing = 0;  // as above: of the distribution that has all at the label
   // What has this label, which need not be that of a class, has no loss and is not counted: padding
   // of sequences (0), or the border of a segmentation (255).
   std::optional<int64_t> ignore_class = {};

@@ -81,6 +81,24 @@ TEST(CrossentropyTest, TakesDistributionsAndSmoothsThem) {
               {smoothed(0, 1), smoothed(1, 2)});
 }
 
+// As the same smoothing of the labels' distributions, and nothing of labels that do not count.
+TEST(CrossentropyTest, ClassNumbersMayBeSmoothed) {
+  const Tensor one_hot = Tensor::from<float>({0, 1, 0, 0, 0, 1}, {2, 3}),
+               labels = Tensor::from<int64_t>({1, 2}, {2});
+  for (const bool from_logits : {true, false}) {
+    const Tensor predictions = from_logits ? kLogits : probabilities();
+    const Tensor expected =
+        per_example(CategoricalCrossentropy({.from_logits = from_logits, .label_smoothing = 0.1}),
+                    one_hot, predictions);
+    SparseClassificationOptions options{.from_logits = from_logits, .label_smoothing = 0.1};
+    expect_near(per_example(SparseCategoricalCrossentropy(options), labels, predictions),
+                testing::to_vector(expected));
+    options.ignore_class = 1;
+    expect_near(per_example(SparseCategoricalCrossentropy(options), labels, predictions),
+                {0, testing::to_vector(expected)[1]});
+  }
+}
+
 TEST(CrossentropyTest, DividesAPredictedDistributionByItsSum) {
   const Loss loss = CategoricalCrossentropy();
   const Function f([&](const std::vector<Value>& in) {
@@ -342,6 +360,8 @@ TEST(LossTest, NamesItselfAndBothSpecsInErrors) {
       "loss mine of y_true float32[2] and y_pred float32[2]: its function is empty");
   EXPECT_EQ(error_of([] { BinaryCrossentropy({.label_smoothing = 1}); }),
             "BinaryCrossentropy: label_smoothing must be in [0, 1), got 1");
+  EXPECT_EQ(error_of([] { SparseCategoricalCrossentropy({.label_smoothing = -0.5}); }),
+            "SparseCategoricalCrossentropy: label_smoothing must be in [0, 1), got -0.5");
 }
 
 }  // namespace
