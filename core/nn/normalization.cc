@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/distribute/replica_context.h"
+#include "core/distribute/strategy.h"
 #include "core/nn/layer_inputs.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/collective_ops.h"
@@ -93,12 +93,17 @@ class BatchNormalizationLayer final : public LayerBase {
     return ops::constant(Tensor::full(channels.dtype, channels.shape, fallback));
   }
 
-  // The mean and variance to normalise by outside training.
+  // The mean and variance to normalise by outside training. Replicas merge theirs in the
+  // background: the exchange begins with the step, for it needs nothing that is computed there.
   std::vector<Value> moving_statistics() const {
-    std::vector<Value> own = {moving_mean_->read(), moving_variance_->read()};
+    const std::vector<Value> own = {moving_mean_->read(), moving_variance_->read()};
     const ReplicaContext* replica = get_replica_context();
-    if (replica == nullptr || options_.synchronized) return own;  // all replicas have the same
-    return replica->all_reduce(ReduceOp::kMean, own);
+    if (replica == nullptr || replica->num_replicas_in_sync() == 1) return own;
+    if (options_.synchronized) return own;  // all replicas have the same
+    replica->strategy().require_replica("BatchNormalization");
+    std::vector<Value> merged = ops::all_reduce_async(own, ReduceOp::kMean);
+    for (Value& statistic : merged) statistic = ops::stop_gradient(statistic);
+    return merged;
   }
 
   // By the statistics of all rows, which follow from those of each replica (Chan, Golub and LeVeque

@@ -24,7 +24,9 @@ struct BatchNormalizationOptions {
 // of the batch and moves moving_mean and moving_variance towards them. Each replica moves its own
 // by its share of the rows, so that their mean, which is their value outside replicas and what all
 // replicas normalise by otherwise, has moved by the mean over all rows; a replica without rows adds
-// nothing. Weights: gamma, beta, moving_mean, moving_variance, all [channels].
+// nothing. They exchange it in each step that uses it, in the background from its beginning on, and
+// where they are synchronized, which keeps their copies the same, not at all. Weights: gamma, beta,
+// moving_mean, moving_variance, all [channels].
 Layer BatchNormalization(const BatchNormalizationOptions& options = {});
 // The same with options.synchronized on.
 Layer SyncBatchNormalization(BatchNormalizationOptions options = {});

@@ -5,6 +5,7 @@
 
 #include "core/distribute/replica_scope.h"
 #include "core/graph/op.h"
+#include "core/graph/passes/passes.h"
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/optim/optimizer.h"
@@ -152,6 +153,40 @@ TEST_P(BatchNormalizationReplicasTest, OutsideTrainingAllReplicasUseTheMergedSta
     }
     expect_near(joined(outputs, 0), expected);
   }
+}
+
+// The ops of a function that normalises twice, in the order in which a replica runs them, in a
+// strategy of its own.
+std::vector<std::string> ops_outside_training(Strategy& strategy, bool synchronized) {
+  const auto scope = strategy.scope();
+  const Layer network = make_sequential({make_layer(synchronized), Dense(kChannels),
+                                         BatchNormalization({.synchronized = synchronized})});
+  const TensorSpec rows{DType::kFloat64, {4, kChannels}};
+  network.build({rows});
+  network.set_trainable(false);
+  const Function step =
+      function([network](Value x) { return network(x, {.training = true}); });  // frozen
+  const ReplicaScope inside(strategy);
+  ReplicaGroup group;
+  group.num_replicas = strategy.num_replicas_in_sync();
+  const GraphFunction scheduled = schedule_collectives(step.trace({rows}, group));
+  std::vector<std::string> ops;
+  for (const auto& node : scheduled.graph->nodes())
+    ops.push_back(node->op().name);
+  return ops;
+}
+
+TEST_P(BatchNormalizationReplicasTest, OutsideTrainingStatisticsAreMergedBehindTheComputation) {
+  const auto ops = ops_outside_training(strategy, false);
+  EXPECT_EQ(std::count(ops.begin(), ops.end(), "AllReduce"), 0);
+  const auto starts = std::count(ops.begin(), ops.end(), "AllReduceStart");
+  EXPECT_EQ(starts, replicas() == 1 ? 0 : 2);
+  const auto product = std::find(ops.begin(), ops.end(), "MatMul");
+  EXPECT_NE(product, ops.end());
+  EXPECT_EQ(std::count(ops.begin(), product, "AllReduceStart"), starts);
+
+  const auto same = ops_outside_training(strategy, true);
+  EXPECT_EQ(std::count(same.begin(), same.end(), "AllReduceStart"), 0);
 }
 
 // The ops of a training step as one of `replicas` with equal rows traces it.
