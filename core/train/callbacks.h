@@ -95,17 +95,20 @@ struct BackupAndRestoreOptions {
 // bits as without the break, where callbacks of one's own say what they keep (Callback::state). But
 // what several replicas each have their own of (Synchronization::kOnRead: moving statistics,
 // gradients that are accumulated) is kept as one merged value, and shared out again: that agrees up
-// to rounding. The backup before it is kept too: where the newest turns out to be damaged, a
-// warning says so, and training continues from the older one. Under ParameterServerStrategy it is
-// the chief's: its place in its data, what it has to itself of the model (moving statistics), and
-// the other variables where those on the servers have had fewer updates; else a line says how many
-// they have had. Where its workers update asynchronously, there are no bits to repeat. Once the
-// loss or a weight is no finite number, the last backup stays as it is, and a warning says so.
-// While it saves, the disk has to have room for a third; a save that the system refuses leaves both
-// as they are. An interrupt at which it refuses ends fit() with that error rather than kCancelled,
-// which says that the job may be started again. When training has ended as planned, a refused
-// backup is an error only where backups are to stay; they also stay where fit() throws the last
-// write of another callback. The folder is made as ModelCheckpoint's is.
+// to rounding. Where another number of workers goes on, what follows has other bits, and an epoch
+// that was under way begins anew, with the weights that it has given; with steps_per_epoch its
+// other steps are of a new pass over the data. The backup before it is kept too: where the newest
+// turns out to be damaged, a warning says so, and training continues from the older one. Under
+// ParameterServerStrategy it is the chief's: its place in its data, what it has to itself of the
+// model (moving statistics), and the other variables where those on the servers have had fewer
+// updates; else a line says how many they have had. Where its workers update asynchronously, there
+// are no bits to repeat. Once the loss or a weight is no finite number, the last backup stays as it
+// is, and a warning says so. While it saves, the disk has to have room for a third; a save that the
+// system refuses leaves both as they are. An interrupt at which it refuses ends fit() with that
+// error rather than kCancelled, which says that the job may be started again. When training has
+// ended as planned, a refused backup is an error only where backups are to stay; they also stay
+// where fit() throws the last write of another callback. The folder is made as ModelCheckpoint's
+// is.
 CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOptions& options = {});
 
 struct CsvLoggerOptions {
@@ -121,7 +124,8 @@ struct CsvLoggerOptions {
 CallbackPtr CSVLogger(std::string path, const CsvLoggerOptions& options = {});
 
 // Sets the learning rate of each epoch (from 0), given that of the epoch before; once, also where
-// training goes on in the middle of the epoch. Adds "learning_rate" to the results.
+// training goes on in the middle of the epoch: backups hold which one it has set last. Adds
+// "learning_rate" to the results.
 CallbackPtr LearningRateScheduler(
     std::function<double(int64_t epoch, double learning_rate)> schedule);
 

@@ -29,11 +29,11 @@ std::optional<int64_t> Feed::steps() const {
   return count >= 0 ? std::optional(count) : std::nullopt;
 }
 
-void Feed::begin_epoch(int64_t epoch) {
+void Feed::begin_epoch(int64_t epoch, int64_t steps_done) {
   const auto pass = static_cast<uint64_t>(epoch);
   const bool is_begun = first_ ? iterator_->epoch() == pass : limit_ && iterator_;
   if (!is_begun) begin_pass(pass);
-  handed_out_ = 0;
+  handed_out_ = steps_done;
 }
 
 const data::DistributedBatch& Feed::peek(int64_t epoch) {
@@ -62,10 +62,9 @@ std::optional<data::DistributedBatch> Feed::next() {
 
 std::string Feed::save() const { return iterator_->save(); }
 
-void Feed::restore(std::string_view position, int64_t steps_done) {
+void Feed::restore(std::string_view position) {
   first_.reset();
   iterator_->restore(position);
-  handed_out_ = steps_done;
 }
 
 }  // namespace cohort

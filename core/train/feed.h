@@ -20,7 +20,8 @@ class Feed {
 
   // The number of batches of an epoch, where it can be known beforehand.
   std::optional<int64_t> steps() const;
-  void begin_epoch(int64_t epoch);
+  // `steps_done` is how many of its batches have been trained on before.
+  void begin_epoch(int64_t epoch, int64_t steps_done = 0);
   // The first batch of an epoch that is still to begin, where next() gives it all the same.
   const data::DistributedBatch& peek(int64_t epoch);
   // Nothing at the end of the epoch. kInvalidArgument when the dataset turns out to be empty.
@@ -31,7 +32,7 @@ class Feed {
   // Where the feed stands within its epoch, as JSON, and continuing there. Both after
   // begin_epoch().
   std::string save() const;
-  void restore(std::string_view position, int64_t steps_done);
+  void restore(std::string_view position);
 
  private:
   void begin_pass(uint64_t pass);

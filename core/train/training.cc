@@ -120,13 +120,18 @@ Variables of_this_worker(Variables variables) {
   return variables;
 }
 
-// This worker's of the places in the data of all.
-std::string own_place(const std::vector<std::string>& places, const Workers& workers) {
-  if (static_cast<int>(places.size()) != workers.size())
-    fail(Code::kFailedPrecondition, "the position is in the middle of the data of ", places.size(),
-         " workers, and cannot be continued by ", workers.size(),
-         "; start as many, or from a backup made after an epoch");
-  return places[static_cast<size_t>(workers.rank())];
+std::string workers_in_words(size_t count) {
+  return str(count, count == 1 ? " worker" : " workers");
+}
+
+// What becomes of a position whose places in the data are those of another number of workers:
+// `begins_anew` is what does.
+void tell_of_other_workers(const std::string& source, size_t saved, const Workers& workers,
+                           std::string_view begins_anew) {
+  if (!workers.is_chief()) return;
+  print_notice(str("fit: ", source, " has the places in the data of ", workers_in_words(saved),
+                   ", and training goes on with ",
+                   workers_in_words(static_cast<size_t>(workers.size())), ": ", begins_anew, '\n'));
 }
 
 }  // namespace
@@ -185,7 +190,7 @@ History Training::run() {
 
 void Training::run_epoch() {
   epoch_began_ = Clock::now();
-  feed_.begin_epoch(epoch_);
+  feed_.begin_epoch(epoch_, step_);
   if (resume_) resume_data();
   call(&Callback::on_epoch_begin);
   try {
@@ -206,7 +211,7 @@ void Training::run_epoch() {
 void Training::resume_data() {
   const Place place = *std::exchange(resume_, std::nullopt);
   try {
-    feed_.restore(place.position, step_);
+    feed_.restore(place.position);
   } catch (const Error& error) {
     throw error.with_context(place.source);
   }
@@ -339,6 +344,7 @@ Training::Position Training::read_position(const std::string& text,
     position.epoch = json.at("epoch").get<int64_t>();
     position.step = json.at("step").get<int64_t>();
     position.tested = json.value("tested", int64_t{0});
+    add_place(position, json.value("data", std::vector<std::string>()), source);
     if (position.step > 0) {
       require_version(json.value("version", int64_t{1}));
       require_steps(position.step, options_.steps_per_epoch);
@@ -347,16 +353,29 @@ Training::Position Training::read_position(const std::string& text,
       position.seconds = json.at("seconds").get<double>();
       position.totals = totals_in(json, names.size());
     }
-    // Where each epoch is a pass, the next one does not depend on where the last one ended.
-    if (json.contains("data") && (position.step > 0 || options_.steps_per_epoch))
-      position.place = Place{
-          own_place(json["data"].get<std::vector<std::string>>(), model_.strategy().workers()),
-          source};
     return position;
   } catch (const Json::exception& error) {
     fail(Code::kDataLoss, source, ": the position of training is corrupt: ", error.what());
   } catch (const Error& error) {
     throw error.with_context(source);
+  }
+}
+
+void Training::add_place(Position& position, const std::vector<std::string>& places,
+                         const std::string& source) const {
+  // Where each epoch is a pass, the next one does not depend on where the last one ended.
+  if (places.empty() || (position.step == 0 && !options_.steps_per_epoch)) return;
+  const Workers& workers = model_.strategy().workers();
+  if (static_cast<int>(places.size()) == workers.size()) {
+    position.place = Place{places[static_cast<size_t>(workers.rank())], source};
+  } else if (options_.steps_per_epoch) {
+    tell_of_other_workers(source, places.size(), workers, "a new pass over the data begins");
+  } else {
+    tell_of_other_workers(source, places.size(), workers,
+                          str("epoch ", position.epoch + 1, ", of which they had done ",
+                              position.step, position.step == 1 ? " step" : " steps",
+                              ", begins anew with the weights that these have given"));
+    position.step = 0;
   }
 }
 

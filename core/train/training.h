@@ -3,6 +3,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/train/bottleneck_watch.h"
@@ -71,8 +72,10 @@ class Training {
   // going on from its file, which gives the same bits as never having stopped, as far as
   // BackupAndRestore says. Both are for callbacks that act last, and restore() is for
   // on_train_begin(). kDataLoss when the file is not such a backup; kFailedPrecondition when it is
-  // from the middle of an epoch with other metrics, more steps, or another number of workers, or of
-  // another version. No variable has changed then. Where others train the same variables
+  // from the middle of an epoch with other metrics or more steps, or of another version. No
+  // variable has changed then. From the middle of an epoch of another number of workers all goes on
+  // but the epoch's data, and with them, unless there are steps_per_epoch, its steps and results:
+  // these begin anew, as a line on stderr says. Where others train the same variables
   // (InputContext::independent), these are restored only if they have had fewer updates than those
   // of the file; else a line on stderr says both numbers, and of the others (is_of_each_worker)
   // those of the model are restored.
@@ -100,6 +103,10 @@ class Training {
   std::string save_position() const;
   // Of a text of save_position(), in the file `source`.
   Position read_position(const std::string& text, const std::string& source) const;
+  // Adds this worker's of the `places` of all in the data, and where they are those of another
+  // number of workers has what depends on them begin anew.
+  void add_place(Position& position, const std::vector<std::string>& places,
+                 const std::string& source) const;
   void go_on_from(Position position);
   // Whether the variables that others train too have had the updates of a backup, or as many.
   bool are_ahead_of(const std::string& path) const;

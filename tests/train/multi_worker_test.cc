@@ -8,6 +8,7 @@
 #include <new>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include <gmock/gmock.h>
 
@@ -391,22 +392,88 @@ TEST_P(MultiWorkerBackup, HoldsWhatCallbacksKeepForAllWorkers) {
   EXPECT_EQ(read_file(folder + "/broken/chief/best"), read_file(folder + "/whole/chief/best"));
 }
 
-TEST(MultiWorkerBackupOfOthers, InTheMiddleOfAnEpochIsRejected) {
-  const std::string folder = make_folder();
-  const auto fit = [&](Worker& worker, int64_t stop_at) {
+// Where training stands, and with what weights and learning rate.
+struct Standing {
+  int64_t epoch = 0, step = 0, steps = 0;
+  std::string weights;
+  bool operator==(const Standing&) const = default;
+};
+
+// Backups of three workers, with which two go on. The rate of an epoch depends on that of the one
+// before.
+class MultiWorkerBackupOfOthers
+    : public ::testing::TestWithParam<std::optional<int64_t> /*steps_per_epoch*/> {
+ protected:
+  // Three epochs of six steps, where nothing ends training.
+  void fit(Worker& worker, const std::function<void(const Training&)>& batch_end,
+           Found<Standing>& begun, Found<Standing>& ended) const {
     const auto scope = worker.scope();
     auto model = classifier();
-    auto hooks = std::make_shared<Hooks>();
-    hooks->batch_end = [stop_at](Training& training) {
-      if (training.total_steps() == stop_at) request_stop(StopRequest::kInterrupt);
+    const auto standing = [](Training& training) {
+      return Standing{training.epoch(), training.step(), training.total_steps(),
+                      bits(training.model())};
     };
-    model.fit(points(50).batch(8), quietly({hooks, callbacks::BackupAndRestore(folder)}));
-  };
+    bool is_begun = false;
+    auto hooks = std::make_shared<Hooks>();
+    hooks->batch_begin = [&](Training& training) {
+      if (!std::exchange(is_begun, true)) begun.set(worker, standing(training));
+    };
+    hooks->batch_end = [&](Training& training) { batch_end(training); };
+    hooks->train_end = [&](Training& training) { ended.set(worker, standing(training)); };
+    const auto halve = [](int64_t, double rate) { return rate / 2; };
+    FitOptions options = quietly(
+        {callbacks::LearningRateScheduler(halve), hooks, callbacks::BackupAndRestore(folder_)}, 3);
+    options.steps_per_epoch = GetParam();
+    model.fit(points(48).shuffle(48, {.seed = 4}).batch(8), options);
+  }
+  std::vector<std::string> fit_by_three(const std::function<void(const Training&)>& batch_end) {
+    return on_workers(3, [&](Worker& w) { fit(w, batch_end, unused_, stopped_); });
+  }
+  void go_on_by_two() {
+    on_good_workers(2, [&](Worker& w) {
+      fit(
+          w, [](const Training&) {}, begun_, ended_);
+    });
+  }
+
+  const std::string folder_ = make_folder();
+  Found<Standing> unused_, stopped_, begun_, ended_;
+};
+INSTANTIATE_TEST_SUITE_P(StepsPerEpoch, MultiWorkerBackupOfOthers,
+                         ::testing::Values(std::optional<int64_t>(), std::optional<int64_t>(6)));
+
+TEST_P(MultiWorkerBackupOfOthers, InTheMiddleOfAnEpochGoesOnWithItsWeights) {
   init();
-  EXPECT_THAT(on_workers(2, [&](Worker& w) { fit(w, 3); }), Each(HasSubstr("CANCELLED")));
+  const auto errors = fit_by_three([](const Training& training) {
+    if (training.total_steps() == 8) request_stop(StopRequest::kTermination);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("CANCELLED: fit: interrupted in epoch 2 after step")));
   init();
-  EXPECT_THAT(on_workers(3, [&](Worker& w) { fit(w, -1); }),
-              Each(HasSubstr("in the middle of the data of 2 workers")));
+  ::testing::internal::CaptureStderr();
+  go_on_by_two();
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("has the places in the data of 3 workers"),
+                    HasSubstr("goes on with 2 workers"),
+                    HasSubstr(GetParam() ? "a new pass over the data begins"
+                                         : "epoch 2, of which they had done ")));
+  Standing expected = stopped_.common();
+  if (!GetParam()) expected.step = 0;
+  EXPECT_EQ(begun_.common(), expected);
+  EXPECT_EQ(ended_.common().epoch, 3);
+  EXPECT_EQ(ended_.common().steps, GetParam() ? 18 : expected.steps + 12);
+}
+
+TEST_P(MultiWorkerBackupOfOthers, BetweenEpochsGoesOnWithTheNextOne) {
+  const auto errors = fit_by_three([](const Training& training) {
+    if (training.total_steps() == 13) fail(Code::kAborted, "the power is gone");
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("the power is gone")));
+  go_on_by_two();
+  const Standing begun = begun_.common();
+  EXPECT_EQ(begun.epoch, 2);
+  EXPECT_EQ(begun.step, 0);
+  EXPECT_EQ(begun.steps, 12);
+  EXPECT_EQ(ended_.common().steps, 18);
 }
 
 }  // namespace

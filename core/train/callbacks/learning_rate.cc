@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "core/train/callbacks/monitor.h"
 
@@ -10,9 +11,11 @@ class LearningRateSchedulerCallback : public Callback {
   explicit LearningRateSchedulerCallback(std::function<double(int64_t, double)> schedule)
       : schedule_(std::move(schedule)) {}
 
+  void on_train_begin(Training&) override { begun_ = -1; }
   void on_epoch_begin(Training& training) override {
     if (training.leaves_to_chief()) return;
-    if (training.step() > 0) return;  // the epoch has had its rate, which was saved with it
+    // Where training goes on in an epoch that has had its rate, that was saved with it.
+    if (std::exchange(begun_, training.epoch()) == training.epoch()) return;
     const auto& optimizer = training.model().optimizer();
     optimizer.set_learning_rate(schedule_(training.epoch(), optimizer.learning_rate()));
   }
@@ -20,8 +23,17 @@ class LearningRateSchedulerCallback : public Callback {
     logs["learning_rate"] = training.model().optimizer().learning_rate();
   }
 
+  std::string state_name() const override { return "LearningRateScheduler"; }
+  CallbackState state() const override { return {{kBegun, Tensor::scalar(begun_)}}; }
+  void restore(const CallbackState& state) override {
+    begun_ = integer_in(state, kBegun).value_or(-1);
+  }
+
  private:
+  static constexpr const char* kBegun = "epoch";
+
   std::function<double(int64_t, double)> schedule_;
+  int64_t begun_ = -1;  // the last epoch whose rate was set
 };
 
 class ReduceLROnPlateauCallback : public Callback {
