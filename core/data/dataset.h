@@ -106,12 +106,13 @@ class Iterator {
   // kFailedPrecondition when another pipeline saved the position, or the same one with other
   // arguments, another seed or another part of the data; functions, threads and, with one input
   // pipeline, the size of batches may be others. kDataLoss when the text is corrupt or the data has
-  // changed. The iterator is then as it was.
+  // changed. The iterator is then as it was. Where the iterator was begun without an epoch, the
+  // next pass begun without one comes after the one that is continued.
   void restore(std::string_view position);
 
  private:
   friend class Dataset;
-  Iterator(std::shared_ptr<const Source> source, uint64_t epoch);
+  Iterator(const std::shared_ptr<const Source>& source, const IterateOptions& options);
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -242,19 +242,25 @@ int64_t DistributedBatch::rows() const {
 
 struct DistributedIterator::State {
   std::shared_ptr<const Distribution> distribution;
+  bool is_counted;  // among the passes of the dataset
   uint64_t epoch;
   std::optional<Agreement> agreement;
   Steps steps;  // last: it refers to the distribution's source
 
-  State(std::shared_ptr<const Distribution> d, uint64_t e)
-      : distribution(std::move(d)), epoch(e), steps(*distribution, {.epoch = epoch}) {
+  State(std::shared_ptr<const Distribution> d, bool counted, uint64_t e)
+      : distribution(std::move(d)),
+        is_counted(counted),
+        epoch(e),
+        steps(*distribution, {.epoch = epoch}) {
     if (distribution->must_agree) agreement.emplace(distribution->workers);
   }
 };
 
-DistributedIterator::DistributedIterator(std::shared_ptr<const Distribution> distribution,
-                                         uint64_t epoch)
-    : state_(std::make_unique<State>(std::move(distribution), epoch)) {}
+DistributedIterator::DistributedIterator(const std::shared_ptr<const Distribution>& distribution,
+                                         const IterateOptions& options)
+    : state_(std::make_unique<State>(
+          distribution, !options.epoch,
+          options.epoch ? *options.epoch : distribution->dataset->count_pass())) {}
 DistributedIterator::DistributedIterator(DistributedIterator&&) noexcept = default;
 DistributedIterator& DistributedIterator::operator=(DistributedIterator&&) noexcept = default;
 DistributedIterator::~DistributedIterator() = default;
@@ -279,11 +285,12 @@ void DistributedIterator::restore(std::string_view text) {
   state_ = together(state_->distribution->workers, [&] {
     const Position position = position_from_json(text);
     position.expect("iterator", 1, 1);
-    auto state =
-        std::make_unique<State>(state_->distribution, static_cast<uint64_t>(position.numbers[0]));
+    auto state = std::make_unique<State>(state_->distribution, state_->is_counted,
+                                         static_cast<uint64_t>(position.numbers[0]));
     state->steps.restore(position.inputs[0]);
     return state;
   });
+  if (state_->is_counted) state_->distribution->dataset->count_passes_from(state_->epoch + 1);
 }
 
 DistributedDataset::DistributedDataset(std::shared_ptr<const Distribution> distribution)
@@ -292,10 +299,8 @@ DistributedDataset::DistributedDataset(std::shared_ptr<const Distribution> distr
 DistributedIterator DistributedDataset::iterate(IterateOptions options) const {
   require_no_trace("iterate() of a distributed dataset");
   // To open a source may be to call a function of the user's, as a generator's is.
-  return together(distribution_->workers, [&] {
-    return DistributedIterator(
-        distribution_, options.epoch ? *options.epoch : distribution_->dataset->count_pass());
-  });
+  return together(distribution_->workers,
+                  [&] { return DistributedIterator(distribution_, options); });
 }
 
 PassIterator<DistributedIterator, DistributedBatch> DistributedDataset::begin() const {

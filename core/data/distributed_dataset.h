@@ -46,7 +46,8 @@ class DistributedIterator {
 
  private:
   friend class DistributedDataset;
-  DistributedIterator(std::shared_ptr<const Distribution> distribution, uint64_t epoch);
+  DistributedIterator(const std::shared_ptr<const Distribution>& distribution,
+                      const IterateOptions& options);
   struct State;
   std::unique_ptr<State> state_;
 };

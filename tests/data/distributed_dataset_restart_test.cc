@@ -61,6 +61,17 @@ TEST(DistributedIterator, ContinuesWhereItWasSaved) {
   }
 }
 
+TEST(DistributedIterator, IsFollowedByTheNextPassWhereItWasRestored) {
+  const Dataset dataset = range(20).shuffle(20, {.seed = 2}).batch(4);
+  Worker saver(2), restorer(2);
+  const std::string position = saver.distribute_dataset(dataset).iterate({.epoch = 2}).save();
+  const DistributedDataset batches = restorer.distribute_dataset(dataset);
+  DistributedIterator restored = batches.iterate();
+  restored.restore(position);
+  EXPECT_EQ(batches.iterate().epoch(), 3u);
+  EXPECT_EQ(dataset.iterate().epoch(), 4u) << "whose passes these are";
+}
+
 TEST(DistributedIterator, ContinuesWithAnotherNumberOfReplicas) {
   const Dataset dataset = range(12).shuffle(12).batch(4);
   DistributedIterator two = Worker(2).distribute_dataset(dataset).iterate({.epoch = 1});

@@ -447,6 +447,24 @@ TEST(Restore, RefusesPositionsOfTheFirstVersion) {
                Code::kFailedPrecondition, {"older version", "without a checksum"});
 }
 
+TEST(Restore, IsFollowedByTheNextPass) {
+  const auto make = [] { return range(20).shuffle(20, {.seed = 2}); };
+  const Dataset uninterrupted = make(), restarted = make();
+  for (int pass = 0; pass < 2; ++pass) uninterrupted.iterate();
+  Iterator saved = uninterrupted.iterate();
+  saved.next();
+  Iterator restored = restarted.iterate();
+  restored.restore(saved.save());
+  Iterator expected = uninterrupted.iterate(), next = restarted.iterate();
+  EXPECT_EQ(next.epoch(), 3u);
+  EXPECT_EQ(remaining(next), remaining(expected));
+
+  restored.restore(make().iterate({.epoch = 1}).save());
+  EXPECT_EQ(restarted.iterate().epoch(), 4u) << "an earlier one takes nothing back";
+  restarted.iterate({.epoch = 0}).restore(make().iterate({.epoch = 9}).save());
+  EXPECT_EQ(restarted.iterate().epoch(), 5u) << "what has an epoch of its own is not counted";
+}
+
 TEST(Restore, LeavesTheIteratorAsItWasWhenItFails) {
   Iterator iterator = range(9).shuffle(3).iterate({.epoch = 0});
   iterator.next();
