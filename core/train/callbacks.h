@@ -107,7 +107,8 @@ struct BackupAndRestoreOptions {
 // system refuses leaves both as they are. An interrupt at which it refuses ends fit() with that
 // error rather than kCancelled, which says that the job may be started again. When training has
 // ended as planned, a refused backup is an error only where backups are to stay; they also stay
-// where fit() throws the last write of another callback. The folder is made as ModelCheckpoint's
+// where fit() throws, on any worker, what another callback has thrown when training ended, or its
+// last write. The folder is made as ModelCheckpoint's
 // is.
 CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOptions& options = {});
 

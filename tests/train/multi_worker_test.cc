@@ -392,6 +392,25 @@ TEST_P(MultiWorkerBackup, HoldsWhatCallbacksKeepForAllWorkers) {
   EXPECT_EQ(read_file(folder + "/broken/chief/best"), read_file(folder + "/whole/chief/best"));
 }
 
+TEST_P(MultiWorkerBackup, StaysUntilTrainingHasEndedWellOnAllWorkers) {
+  const std::string folder = make_folder();
+  const auto fit = [&](Worker& worker, bool fails) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    auto hooks = std::make_shared<Hooks>();
+    const bool is_last = worker.workers().rank() == worker.workers().size() - 1;
+    hooks->train_end = [is_last, fails](Training&) {
+      if (is_last && fails) fail(Code::kAborted, "the pen is empty");
+    };
+    model.fit(points(16).batch(8), quietly({hooks, callbacks::BackupAndRestore(folder)}));
+  };
+  EXPECT_THAT(on_workers(GetParam(), [&](Worker& w) { fit(w, true); }),
+              Each(HasSubstr("the pen is empty")));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/backup.safetensors"));
+  on_good_workers(GetParam(), [&](Worker& w) { fit(w, false); });
+  EXPECT_EQ(files_in(folder), 0);
+}
+
 // Where training stands, and with what weights and learning rate.
 struct Standing {
   int64_t epoch = 0, step = 0, steps = 0;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <utility>
@@ -98,9 +99,13 @@ class BackupAndRestoreCallback : public Callback {
     return guard_.rejected() || (training.stopping() && !guard_.accept(training, take));
   }
 
+  // What a worker throws when training ends makes fit() fail on all, which is started again then.
   void remove(Training& training) {
-    if (!training.model().strategy().is_chief()) return;
-    if (training.fails_at_end())
+    const Strategy& strategy = training.model().strategy();
+    const auto all = strategy.workers().exchange("whether training has ended as planned",
+                                                 training.fails_at_end() ? "no" : "yes");
+    if (!strategy.is_chief()) return;
+    if (std::ranges::count(all, "no") > 0)
       return print_notice(str("warning: backups in ", path_.parent_path().string(),
                               " stay, since other files could not be written\n"));
     std::error_code gone_already;
