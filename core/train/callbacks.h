@@ -108,8 +108,10 @@ struct BackupAndRestoreOptions {
 // error rather than kCancelled, which says that the job may be started again. When training has
 // ended as planned, a refused backup is an error only where backups are to stay; they also stay
 // where fit() throws, on any worker, what another callback has thrown when training ended, or its
-// last write. The folder is made as ModelCheckpoint's
-// is.
+// last write. The folder is made as ModelCheckpoint's is, and is one job's at a time: while fit()
+// runs, the chief has a lock in it, "backup.lock". Another job says so and waits, for two minutes
+// at most, and then ends with kFailedPrecondition. Where the lock cannot be had, as on a file
+// system without, a warning says so, and training goes on.
 CallbackPtr BackupAndRestore(std::string directory, const BackupAndRestoreOptions& options = {});
 
 struct CsvLoggerOptions {

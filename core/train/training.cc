@@ -367,7 +367,8 @@ void Training::add_place(Position& position, const std::vector<std::string>& pla
   if (places.empty() || (position.step == 0 && !options_.steps_per_epoch)) return;
   const Workers& workers = model_.strategy().workers();
   if (static_cast<int>(places.size()) == workers.size()) {
-    position.place = Place{places[static_cast<size_t>(workers.rank())], source};
+    const bool is_alone = places.size() == 1;  // whatever the rank of who acts on its own
+    position.place = Place{places[is_alone ? 0 : static_cast<size_t>(workers.rank())], source};
   } else if (options_.steps_per_epoch) {
     tell_of_other_workers(source, places.size(), workers, "a new pass over the data begins");
   } else {

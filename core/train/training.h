@@ -1,8 +1,10 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -56,6 +58,9 @@ class Training {
   void set_grace(std::chrono::duration<double> grace);
   // Whether a stop was asked for, and training goes on.
   bool in_grace() const { return end_by_.has_value() && !interrupted_; }
+
+  // Keeps something alive until fit() ends, however it does; for on_train_begin().
+  void keep(std::shared_ptr<const void> thing) { kept_.push_back(std::move(thing)); }
 
   // For callbacks that save, in step on all workers: a save has failed, and training goes on. From
   // the first one on, the results of epochs have "failed_saves", how many that were since training
@@ -132,6 +137,7 @@ class Training {
     for (const CallbackPtr& callback : callbacks_) (callback.get()->*hook)(*this, arguments...);
   }
 
+  std::vector<std::shared_ptr<const void>> kept_;
   Model model_;
   FitOptions options_;
   Stepper& stepper_;

@@ -17,13 +17,14 @@
 #include <grpcpp/grpcpp.h>
 
 #include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/base/lock_file.h"
 #include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/base/start_threads.h"
 #include "core/base/thread_sanitizer.h"
 #include "strategies/parameter_server/arriving_request.h"
 #include "strategies/parameter_server/direct_server.h"
-#include "strategies/parameter_server/folder_lock.h"
 #include "strategies/parameter_server/local_server.h"
 #include "strategies/parameter_server/service.h"
 #include "strategies/parameter_server/snapshot.h"
@@ -357,10 +358,19 @@ class ParameterServer::Network {
  private:
   void restore() {
     if (options_.snapshot_folder.empty()) return;
-    folder_.emplace(options_.snapshot_folder);
+    take_folder();
     const int64_t shards = service_.restore_own();
     const bool had_log = service_.keep_log();
     service_.keep_ledger(shards == 0 && !had_log);
+  }
+
+  // The folder, where it is missing, and for this server alone.
+  void take_folder() {
+    const std::string& folder = options_.snapshot_folder;
+    create_folders(folder);
+    folder_.emplace(folder + "/lock",
+                    str("another parameter server keeps its snapshots in ", folder,
+                        ", or has not ended yet: each needs a folder of its own"));
   }
 
   void share_memory() {
@@ -446,7 +456,7 @@ class ParameterServer::Network {
   bool saves_at_end_ = options_.snapshot_at_end && !options_.snapshot_folder.empty();
   std::atomic<bool> is_ready_ = false;  // what was there before has been restored
   const coordination::Security security_;
-  std::optional<FolderLock> folder_;
+  std::optional<LockFile> folder_;
   Service service_;
   SilentCalls silent_;
   std::unique_ptr<DirectServer> direct_;

@@ -1,13 +1,19 @@
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <optional>
 #include <regex>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/base/notice.h"
 #include "tests/testing/file_size_limit.h"
 #include "tests/train/testing.h"
 
@@ -412,6 +418,35 @@ TEST(Backups, StayWhereFewerEpochsAreAskedFor) {
   }
 }
 
+TEST(Backups, AreOfOneJobAtATime) {
+  const std::string folder = make_folder();
+  auto whole = classifier(), second = classifier();
+  fit(whole, 3, {});
+  std::optional<int64_t> begun_with;
+  auto begins = std::make_shared<Hooks>();
+  begins->epoch_begin = [&](Training& training) {
+    if (!begun_with) begun_with = training.epoch();
+  };
+  std::promise<void> waits;
+  set_notice_sink([&, is_told = false](std::string_view lines) mutable {
+    const bool is_it = lines.find("another job keeps its backups in " + folder) != lines.npos;
+    if (is_it && !std::exchange(is_told, true)) waits.set_value();
+  });
+  std::thread thread;
+  auto starts_another = std::make_shared<Hooks>();
+  starts_another->epoch_begin = [&](Training& training) {
+    if (training.epoch() != 1) return;
+    thread = std::thread([&] { fit(second, 3, {begins, callbacks::BackupAndRestore(folder)}); });
+    EXPECT_EQ(waits.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  };
+  fit(classifier(), 3, {starts_another, callbacks::BackupAndRestore(folder)});
+  thread.join();
+  set_notice_sink({});
+  EXPECT_EQ(begun_with, 0) << "and not after an epoch of the other";
+  EXPECT_EQ(cohort::testing::bits(second), cohort::testing::bits(whole));
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+}
+
 // Where a fit that is stopped in its third epoch is continued: the bits of the final weights.
 class DamagedBackups : public ::testing::Test {
  protected:
@@ -487,6 +522,7 @@ TEST_F(DamagedBackups, AreNoneWhereTheDiskHasNoRoomForTheNext) {
   hooks->batch_end = [&](Training& training) {
     if (training.total_steps() == 12) {
       before = cohort::testing::contents(folder_);
+      before.erase("backup.lock");  // which is there while training goes on
       full.emplace(256);
     }
     if (training.total_steps() == 18) fail(Code::kAborted, "the power is gone");

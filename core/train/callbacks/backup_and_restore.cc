@@ -1,9 +1,12 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <utility>
 
+#include "core/base/lock_file.h"
 #include "core/base/notice.h"
+#include "core/base/program.h"
 #include "core/train/callbacks.h"
 #include "core/train/callbacks/divergence.h"
 #include "core/train/callbacks/folder.h"
@@ -15,6 +18,9 @@ namespace {
 
 constexpr double kLongestGrace = 86'400;  // a day
 
+// For how long at most network file systems keep the locks of a host that was lost.
+constexpr std::chrono::seconds kLongestLease(120);
+
 class BackupAndRestoreCallback : public Callback {
  public:
   BackupAndRestoreCallback(const std::filesystem::path& folder,
@@ -22,6 +28,7 @@ class BackupAndRestoreCallback : public Callback {
       : path_(folder / "backup.safetensors"),
         previous_(folder / "backup.safetensors.previous"),
         next_(folder / "backup.safetensors.next"),
+        lock_(folder / "backup.lock"),
         options_(options),
         guard_(kName),
         writes_(kName) {}
@@ -39,6 +46,7 @@ class BackupAndRestoreCallback : public Callback {
     // Each of them has a place of its own in its data, and the variables are those of all.
     if (training.leaves_to_chief()) return;
     const auto find = [&] {
+      take_folder(training);
       put_in_place();  // what a process that was killed has written
       return std::string(exists(path_) ? "newest" : exists(previous_) ? "previous" : "none");
     };
@@ -82,6 +90,35 @@ class BackupAndRestoreCallback : public Callback {
 
  private:
   static constexpr const char* kName = "BackupAndRestore";
+
+  // For this job alone. Where another that uses it ends in time, that is waited for: the one before
+  // this one, or one whose host was lost.
+  void take_folder(Training& training) const {
+    const std::string folder = path_.parent_path().string();
+    const std::string taken = str(kName, ": another job keeps its backups in ", folder,
+                                  ", or has not ended yet: each needs a folder of its own");
+    const auto end = std::chrono::steady_clock::now() + kLongestLease;
+    for (bool is_told = false;; is_told = true) {
+      try {
+        auto lock = std::make_shared<const LockFile>(lock_.string(), taken);
+        if (!lock->is_exclusive()) warn_of_others(folder, "its file system has no locks");
+        return training.keep(std::move(lock));
+      } catch (const Error& error) {
+        if (error.code() != Code::kFailedPrecondition)
+          return warn_of_others(folder, error.message());
+        if (interrupted()) fail(Code::kCancelled, "fit: interrupted before it began");
+        if (std::chrono::steady_clock::now() >= end) throw;
+        if (!is_told)
+          print_notice(str("warning: ", taken, "; waiting for its end for up to ",
+                           kLongestLease.count(), " s\n"));
+      }
+    }
+  }
+
+  static void warn_of_others(const std::string& folder, const std::string& why) {
+    print_notice(str("warning: ", kName, ": another job that keeps its backups in ", folder,
+                     " would not be noticed: ", why, '\n'));
+  }
 
   // Whether what was restored is more than was asked for, so that somebody may still want to go on.
   static bool is_beyond_the_end(const Training& training) {
@@ -184,7 +221,7 @@ class BackupAndRestoreCallback : public Callback {
     move(next_, path_);
   }
 
-  const std::filesystem::path path_, previous_, next_;
+  const std::filesystem::path path_, previous_, next_, lock_;
   BackupAndRestoreOptions options_;
   SaveGuard guard_;
   Writes writes_;

@@ -450,8 +450,8 @@ TEST(MultiWorker, APreemptionOfAllStopsThemAtOneStepAndTheJobGoesOn) {
   const Job job{.workers = 3,
                 .flags = {"--epochs=30", "--save_freq=5", "--backup=" + folder.path()}};
   Launched launched(launch_of(job));
-  ASSERT_TRUE(eventually([&] { return !std::filesystem::is_empty(folder.path()); }))
-      << launched.errors();
+  const std::string backup = folder.path() + "/backup.safetensors";
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(backup); })) << launched.errors();
   launched.send(SIGTERM);  // which cohort-run passes on to all
   const Finished run{launched.wait(), launched.output(), launched.errors()};
   EXPECT_EQ(run.code, 42) << run.errors;
