@@ -8,6 +8,7 @@
 #include <regex>
 #include <string>
 #include <string_view>
+#include <sys/stat.h>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -495,6 +496,15 @@ TEST_F(DamagedBackups, WhoseHeaderIsDamagedGiveWayToTheOneBefore) {
     write_file_atomically(newest_, bytes);
     EXPECT_EQ(continued(), expected) << damaged;
   }
+}
+
+// A socket stands for a file on a disk at fault: the system has an error for it that has no code.
+TEST_F(DamagedBackups, ThatTheSystemCannotReadGiveWayToTheOneBefore) {
+  const std::string expected = continued();
+  EXPECT_THROW(continued(13), Error);
+  std::filesystem::remove(newest_);
+  ASSERT_EQ(::mknod(newest_.c_str(), S_IFSOCK | 0600, 0), 0);
+  EXPECT_EQ(continued(), expected);
 }
 
 TEST_F(DamagedBackups, AreAnErrorWhenThereIsNoOther) {

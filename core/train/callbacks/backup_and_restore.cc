@@ -149,9 +149,11 @@ class BackupAndRestoreCallback : public Callback {
     for (const auto& path : {path_, previous_, next_}) std::filesystem::remove(path, gone_already);
   }
 
-  // Of a file that this class has written, an unknown dtype is damage as well.
+  // Of a file that this class has written, an unknown dtype is damage as well, and so is a disk at
+  // fault (EIO) below it.
   static bool is_damage(const Error& error) {
-    return error.code() == Code::kDataLoss || error.code() == Code::kUnimplemented;
+    return error.code() == Code::kDataLoss || error.code() == Code::kUnimplemented ||
+           error.code() == Code::kUnknown;
   }
 
   // Every worker gets the same error, if there is one.
