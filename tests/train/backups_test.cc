@@ -516,6 +516,14 @@ TEST_F(DamagedBackups, AreAnErrorWhenThereIsNoOther) {
   EXPECT_NE(error_of([&] { continued(); }, Code::kDataLoss).find(newest_), std::string::npos);
 }
 
+TEST_F(DamagedBackups, AreNotTakenForNoneWhereTheSystemCannotLookForThem) {
+  EXPECT_THROW(continued(13), Error);
+  std::filesystem::remove(newest_);
+  std::filesystem::create_symlink(newest_, newest_);  // leads nowhere
+  const std::string message = error_of([&] { continued(); });
+  EXPECT_TRUE(message.starts_with("BackupAndRestore: cannot look for " + newest_)) << message;
+}
+
 // As when a process was killed while the names changed.
 TEST_F(DamagedBackups, AndThoseThatAreNotThereGiveWayToTheOneBefore) {
   const std::string expected = continued();

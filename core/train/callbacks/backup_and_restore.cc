@@ -2,11 +2,13 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include "core/base/lock_file.h"
 #include "core/base/notice.h"
 #include "core/base/program.h"
+#include "core/base/system_error.h"
 #include "core/train/callbacks.h"
 #include "core/train/callbacks/divergence.h"
 #include "core/train/callbacks/folder.h"
@@ -48,7 +50,7 @@ class BackupAndRestoreCallback : public Callback {
     const auto find = [&] {
       take_folder(training);
       put_in_place();  // what a process that was killed has written
-      return std::string(exists(path_) ? "newest" : exists(previous_) ? "previous" : "none");
+      return std::string(is_there(path_) ? "newest" : is_there(previous_) ? "previous" : "none");
     };
     const std::string found =
         from_chief(training.model().strategy().workers(), "whether there is a backup", find);
@@ -76,7 +78,7 @@ class BackupAndRestoreCallback : public Callback {
     if (training.interrupted()) {
       if (saved_in_grace_ != training.total_steps() || writes_.refusal()) save_at_last(training);
     } else if (is_beyond_the_end(training)) {
-      if (training.model().strategy().is_chief() && exists(path_))
+      if (training.model().strategy().is_chief() && is_there(path_))
         print_notice(str("warning: the backup ", path_.string(), " is of epoch ",
                          training.epoch() + (training.step() > 0 ? 1 : 0),
                          ", beyond the last one asked for, ", training.options().epochs,
@@ -162,7 +164,7 @@ class BackupAndRestoreCallback : public Callback {
     try {
       return training.restore(path_.string());
     } catch (const Error& error) {
-      const auto find = [&] { return std::string(exists(previous_) ? "yes" : "no"); };
+      const auto find = [&] { return std::string(is_there(previous_) ? "yes" : "no"); };
       if (!is_damage(error) ||
           from_chief(training.model().strategy().workers(), "an older backup", find) == "no")
         throw;
@@ -198,6 +200,16 @@ class BackupAndRestoreCallback : public Callback {
             "warning: BackupAndRestore leaves the last backup as it is: ", error.message(), '\n'));
       return true;
     }
+  }
+
+  // What cannot be looked for may be there all the same, and is an error.
+  static bool is_there(const std::filesystem::path& path) {
+    std::error_code error;
+    const bool found = std::filesystem::exists(path, error);
+    if (error)
+      fail(code_of_errno(error.value()), kName, ": cannot look for ", path.string(), ": ",
+           error.message());
+    return found;
   }
 
   static void move(const std::filesystem::path& from, const std::filesystem::path& to) {
