@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <string>
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/train/event_file.h"
 #include "core/train/safetensors.h"
@@ -26,11 +28,12 @@ struct Saved {
 
 std::set<Saved> checkpoints_in(const std::string& folder) {
   std::set<Saved> found;
-  std::error_code ignored;  // the folder may come later, and files may go meanwhile
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const auto written = entry.last_write_time(ignored);
-    if (!ignored && entry.path().extension() == ".safetensors")
-      found.insert({written, entry.path().string()});
+  std::error_code unreadable, gone;  // the folder may come later, and files may go meanwhile
+  fs::directory_iterator entry(folder, unreadable);
+  for (; !unreadable && entry != end(entry); entry.increment(unreadable)) {
+    if (entry->path().extension() != ".safetensors" || !entry->is_regular_file(gone)) continue;
+    const auto written = entry->last_write_time(gone);
+    if (!gone) found.insert({written, entry->path().string()});
   }
   return found;
 }
@@ -51,7 +54,7 @@ class Evaluator {
     if (!options.log_directory.empty()) events_.emplace(options.log_directory);
   }
 
-  // False where the file has gone, or is another one by now.
+  // False where the file cannot be read, as one that has gone, or is another one by now.
   bool evaluate(const Saved& saved) {
     const std::string& path = saved.path;
     if (model_.variables().empty()) model_.evaluate(dataset_, {.steps = 1, .interruptible = false});
@@ -60,9 +63,13 @@ class Evaluator {
       step = iterations_of(read_safetensors(path)).value_or(step);
       model_.load_weights(path, {.ignore_unexpected = true});
     } catch (const Error& error) {
-      if (error.code() == Code::kNotFound) return false;
-      throw;
+      if (error.code() == Code::kInvalidArgument) throw;
+      if (error.code() != Code::kNotFound && unreadable_.insert(path).second)
+        print_notice(str("warning: evaluate_checkpoints: passed over until it is written again: ",
+                         error.message(), '\n'));
+      return false;
     }
+    unreadable_.erase(path);
     std::error_code gone;
     if (fs::last_write_time(path, gone) != saved.written) return false;
     const Logs logs = model_.evaluate(dataset_, {.steps = options_.steps, .interruptible = false});
@@ -88,6 +95,7 @@ class Evaluator {
   const EvaluateCheckpointsOptions& options_;
   std::optional<EventFile> events_;
   History history_;
+  std::set<std::string> unreadable_;  // of which that was said
 };
 
 }  // namespace

@@ -1,7 +1,12 @@
 #include "core/train/evaluate_checkpoints.h"
 
+#include <chrono>
+#include <filesystem>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "core/base/file.h"
 #include "tests/train/testing.h"
 
 namespace cohort::testing {
@@ -94,6 +99,33 @@ TEST(EvaluateCheckpoints, EndsWhenNothingComes) {
       make_folder() + "/nowhere", model, points(8).batch(8),
       {.poll = std::chrono::milliseconds(1), .idle_timeout = std::chrono::milliseconds(5)});
   EXPECT_TRUE(history.epochs.empty());
+}
+
+// As while it is copied there; the rest comes as soon as the next file was looked at.
+TEST(EvaluateCheckpoints, ComesBackToAFileThatWasCutOff) {
+  const std::string folder = make_folder(), copied = folder + "/a.safetensors";
+  Model model = classifier();
+  model.save_weights(copied);
+  const std::string whole = read_file(copied);
+  std::filesystem::resize_file(copied, whole.size() / 2);
+  std::filesystem::last_write_time(
+      copied, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  std::filesystem::create_directory(folder + "/folder.safetensors");
+  model.save_weights(folder + "/b.safetensors");
+  std::vector<std::string> evaluated;
+  ::testing::internal::CaptureStderr();
+  evaluate_checkpoints(folder, model, points(8).batch(8),
+                       {.poll = std::chrono::milliseconds(2),
+                        .max_evaluations = 2,
+                        .idle_timeout = kLong,
+                        .evaluated = [&](const std::string& path, int64_t, const Logs&) {
+                          evaluated.push_back(std::filesystem::path(path).stem());
+                          if (evaluated.back() == "b") write_file_atomically(copied, whole);
+                        }});
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(evaluated, (std::vector<std::string>{"b", "a"}));
+  EXPECT_NE(said.find("passed over until it is written again: " + copied), std::string::npos)
+      << said;
 }
 
 TEST(EvaluateCheckpoints, RefusesWhatDoesNotFitTheModel) {
