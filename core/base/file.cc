@@ -1,13 +1,14 @@
 #include "core/base/file.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cctype>
 #include <cerrno>
 #include <cstdio>
+#include <ctime>
 #include <fcntl.h>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -43,29 +44,54 @@ void write_all(int descriptor, std::string_view content, const std::string& path
   }
 }
 
-// A file written aside is called PATH.PROCESS.NUMBER.tmp, so that writers of the same path keep out
-// of each other's way. As long as somebody writes it, it is locked.
+// A file written aside is called PATH.DIGITS.tmp, with digits at random, so that writers of the
+// same path keep out of each other's way: in containers, or on several hosts, their processes may
+// have the same id. As long as somebody writes it, it is locked.
 constexpr std::string_view kAside = ".tmp";
+constexpr size_t kDigits = 16;
 
-std::string new_aside_of(const std::string& path) {
-  static std::atomic<uint64_t> serial{0};
-  return str(path, ".", ::getpid(), ".", serial++, kAside);
+// With what the names of files written aside for `path` begin: its own name, or as much of that as
+// leaves room for the rest on any file system, in whole characters of UTF-8.
+std::string aside_start_of(const std::string& path) {
+  constexpr size_t kMost = 100;
+  std::string name = std::filesystem::path(path).filename().string();
+  if (name.size() > kMost) {
+    const auto is_inside = [&](size_t i) {
+      return (static_cast<unsigned char>(name[i]) >> 6) == 2;
+    };
+    size_t end = kMost;
+    while (end > 0 && is_inside(end)) --end;
+    name.resize(end);
+  }
+  return name + ".";
 }
 
-bool is_number(std::string_view text) {
-  return !text.empty() &&
-         std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+std::string new_aside_of(const std::string& path) {
+  std::string name = aside_start_of(path);
+  std::random_device device;
+  for (size_t i = 0; i < kDigits; ++i) name += "0123456789abcdef"[device() % 16];
+  name += kAside;
+  return (std::filesystem::path(path).parent_path() / name).string();
 }
 
 bool is_aside_of(const std::string& path, std::string_view name) {
-  const std::string start = std::filesystem::path(path).filename().string() + ".";
+  const std::string start = aside_start_of(path);
   if (!name.starts_with(start) || !name.ends_with(kAside) ||
-      name.size() < start.size() + kAside.size())
+      name.size() != start.size() + kDigits + kAside.size())
     return false;
-  name.remove_prefix(start.size());
-  name.remove_suffix(kAside.size());
-  const size_t dot = name.find('.');
-  return dot != name.npos && is_number(name.substr(0, dot)) && is_number(name.substr(dot + 1));
+  const std::string_view digits = name.substr(start.size(), kDigits);
+  return std::all_of(digits.begin(), digits.end(),
+                     [](unsigned char c) { return std::isxdigit(c); });
+}
+
+// Whether the writer of a file has gone: the system takes its lock then. Where the file system has
+// no locks, a file is left that nobody has written to for a while.
+bool is_left(int file) {
+  constexpr time_t kWhile = 3600;  // in seconds
+  if (::flock(file, LOCK_EX | LOCK_NB) == 0) return true;
+  if (errno == EWOULDBLOCK || errno == EINTR) return false;
+  struct stat status;
+  return ::fstat(file, &status) == 0 && status.st_mtime + kWhile < ::time(nullptr);
 }
 
 // Removes what writers of `path` have left that were killed. What cannot be removed stays.
@@ -77,7 +103,7 @@ void remove_left_aside(const std::string& path) {
     const std::string found = entry->path().string();
     if (!is_aside_of(path, entry->path().filename().string())) continue;
     const Descriptor file(::open(found.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
-    if (file.get() >= 0 && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(found.c_str());
+    if (file.get() >= 0 && is_left(file.get())) ::unlink(found.c_str());
   }
 }
 

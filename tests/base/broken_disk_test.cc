@@ -1,14 +1,38 @@
-// Files that are replaced where the disk breaks, or the process is killed, at any moment.
+// Files that are replaced where the disk breaks, or the process is killed, at any moment, and where
+// the file system has no locks.
 #include "tests/testing/broken_disk.h"
 
+#include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <string>
+#include <sys/file.h>
 
 #include "core/base/file.h"
+#include "core/base/lock_file.h"
 #include "tests/data/testing.h"
+
+namespace {
+std::atomic<bool> has_locks = true;
+}  // namespace
+
+extern "C" int flock(int descriptor, int operation) noexcept {
+  if (has_locks) return static_cast<int>(::syscall(SYS_flock, descriptor, operation));
+  errno = ENOSYS;
+  return -1;
+}
 
 namespace cohort {
 namespace {
+
+// As long as it lives, no file system has any.
+struct NoLocks {
+  NoLocks() { has_locks = false; }
+  ~NoLocks() { has_locks = true; }
+  NoLocks(const NoLocks&) = delete;
+  NoLocks& operator=(const NoLocks&) = delete;
+};
 
 using testing::BrokenDisk;
 
@@ -38,6 +62,25 @@ TEST(WriteFileAtomically, LeavesTheOldContentOrTheNewOneWhereverItEnds) {
     return has_failed;
   });
   EXPECT_EQ(calls, 4) << "write, sync, rename, and sync the folder";
+}
+
+TEST(WriteFileAtomically, RemovesWhatIsOldWhereNoLockSaysThatItsWriterHasGone) {
+  const data::TempDir dir;
+  const NoLocks no_locks;
+  const std::string old = dir.write("f.0123456789abcdef.tmp", "half"),
+                    recent = dir.write("f.fedcba9876543210.tmp", "being written");
+  std::filesystem::last_write_time(
+      old, std::filesystem::file_time_type::clock::now() - std::chrono::hours(2));
+  write_file_atomically(dir.path("f"), "whole");
+  EXPECT_FALSE(std::filesystem::exists(old));
+  EXPECT_TRUE(std::filesystem::exists(recent));
+}
+
+TEST(LockFile, IsEverybodysWhereThereAreNoLocks) {
+  const data::TempDir dir;
+  const NoLocks no_locks;
+  const LockFile first(dir.path("lock"), "it is taken"), second(dir.path("lock"), "it is taken");
+  EXPECT_FALSE(first.is_exclusive() || second.is_exclusive());
 }
 
 }  // namespace

@@ -87,24 +87,39 @@ TEST(WriteFileAtomically, KeepsTheContentOfBeforeWhenTheDiskIsFull) {
 
 TEST(WriteFileAtomically, RemovesWhatKilledWritersOfThePathHaveLeft) {
   const TempDir dir;
-  // The next numbers of this process, too: in a container, the one before may have had its id.
-  for (int number = 0; number < 100; ++number)
-    dir.write(str("f.", getpid(), ".", number, ".tmp"), "half");
-  dir.write("f.12345.0.tmp", "half");
-  const std::set<std::string> others = {"f.tmp",        "f.mine.tmp", "f.2024.tmp",   "f.1.2.3.tmp",
-                                        "f.12345..tmp", "f..0.tmp",   "g.12345.0.tmp"};
+  dir.write("f.0123456789abcdef.tmp", "half");
+  const std::set<std::string> others = {"f.tmp",
+                                        "f.mine.tmp",
+                                        "f.2024.tmp",
+                                        "f.0123456789abcdef0.tmp",
+                                        "f.0123456789abcdeg.tmp",
+                                        "f.0.0123456789abcdef.tmp",
+                                        "g.0123456789abcdef.tmp"};
   for (const std::string& other : others) dir.write(other, "");
-  const int held = open(dir.write("f.12346.0.tmp", "being written").c_str(), O_RDWR);
+  const int held = open(dir.write("f.fedcba9876543210.tmp", "being written").c_str(), O_RDWR);
   ASSERT_EQ(flock(held, LOCK_EX), 0);
   write_file_atomically(dir.path("f"), "whole");
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(dir.root()))
     names.insert(entry.path().filename());
   std::set<std::string> expected = others;
-  expected.insert({"f", "f.12346.0.tmp"});
+  expected.insert({"f", "f.fedcba9876543210.tmp"});
   EXPECT_EQ(names, expected);
   EXPECT_EQ(read_file(dir.path("f")), "whole");
   close(held);
+}
+
+TEST(WriteFileAtomically, TakesTheLongestNames) {
+  const TempDir dir;
+  std::string umlauts = "x";
+  for (int i = 0; i < 127; ++i) umlauts += "\u00fc";
+  for (const std::string& name : {std::string(255, 'n'), umlauts}) {
+    ASSERT_EQ(name.size(), 255u);
+    check_writable(dir.path(name));
+    write_file_atomically(dir.path(name), "whole");
+    EXPECT_EQ(read_file(dir.path(name)), "whole");
+  }
+  EXPECT_EQ(files_in(dir.root()), 2u);
 }
 
 TEST(WriteFileAtomically, FollowsLinksAndKeepsPermissions) {

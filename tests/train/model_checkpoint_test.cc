@@ -79,6 +79,18 @@ TEST(ModelCheckpoint, RefusesAFolderBeforeTheFirstStep) {
             "ModelCheckpoint: " + folder + " is a folder; give the path of a file");
 }
 
+TEST(ModelCheckpoint, TakesTheLongestNamesAndRefusesLongerOnesBeforeTheFirstStep) {
+  const std::string longest = make_folder() + "/" + std::string(255, 'n');
+  fit(classifier(), 1, {callbacks::ModelCheckpoint(longest)});
+  EXPECT_TRUE(std::filesystem::exists(longest));
+  auto hooks = std::make_shared<Hooks>();
+  hooks->batch_begin = [](Training&) { ADD_FAILURE() << "it trains"; };
+  EXPECT_EQ(error_of([&] {
+              fit(classifier(), 1, {hooks, callbacks::ModelCheckpoint(longest + "n")});
+            }),
+            "ModelCheckpoint: the name of the file " + longest + "n is too long for its folder");
+}
+
 std::vector<std::string> files_in(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder))

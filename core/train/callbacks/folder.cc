@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <system_error>
 #include <unistd.h>
 
 #include "core/base/error.h"
@@ -45,6 +46,8 @@ void require_file_of_chief(Training& training, std::string_view callback,
     std::error_code unknown;
     if (std::filesystem::is_directory(file, unknown))
       invalid(callback, ": ", file.string(), " is a folder; give the path of a file");
+    if (unknown == std::errc::filename_too_long)
+      invalid(callback, ": the name of the file ", file.string(), " is too long for its folder");
   });
 }
 

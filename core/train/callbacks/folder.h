@@ -17,7 +17,8 @@ void require_folder(std::string_view callback, const std::filesystem::path& fold
 void require_folder_of_chief(Training& training, std::string_view callback,
                              const std::filesystem::path& folder);
 
-// The same for the folder of `file`; kInvalidArgument where that is a folder itself.
+// The same for the folder of `file`; kInvalidArgument where that is a folder itself, or has a name
+// that is too long.
 void require_file_of_chief(Training& training, std::string_view callback,
                            const std::filesystem::path& file);
 
