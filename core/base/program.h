@@ -51,7 +51,8 @@ void request_stop(StopRequest request);
 bool interrupted();
 
 // The exit code of a program that a request for termination has stopped: it has ended in good
-// order, and can be started again to continue from what it has saved.
+// order, and is to be started again, to continue from what it has saved, if there was something to
+// save.
 inline constexpr int kExitResumable = 42;
 
 // The body of main(): calls init() and `body`, and returns the exit code of the process. A

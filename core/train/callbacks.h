@@ -83,7 +83,9 @@ CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& opti
 struct BackupAndRestoreOptions {
   // It saves after each epoch and, where this is set, after every so many batches of an epoch.
   std::optional<int64_t> save_freq = {};
-  bool delete_checkpoint = true;  // once training has ended as planned
+  // Once training has ended as planned. A program that goes on for long after fit() keeps them:
+  // when it is stopped there and started again, nothing has to be trained any more.
+  bool delete_checkpoint = true;
   // For how many seconds a scheduler lets the process live after it has asked it to end (SIGTERM):
   // it saves at once, trains on, and saves again while there is time, or when the epoch ends. With
   // 0 training ends after the step under way.
