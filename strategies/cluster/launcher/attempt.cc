@@ -193,10 +193,10 @@ void Attempt::handle_signal(int signal) {
   const auto [last, is_first] = last_requests_.try_emplace(signal, now);
   if (!is_first && now - last->second < kSameRequest) return;
   last->second = now;
-  // Whoever sent it meant all nodes, and the tasks have it already.
-  if (was_passed_on) return;
-  const bool again = signal == SIGINT && !is_first;
+  const bool again = signal == SIGINT && !is_first && !was_passed_on;
   tell(Signal{signal, again, ""});
+  // Whoever sent it meant more nodes than one, and the tasks have it already.
+  if (was_passed_on) return;
   if (again) {
     interrupt_again("");
   } else {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <csignal>
 
 #include "core/base/comma_separated.h"
 #include "core/base/error.h"
@@ -20,6 +21,9 @@ constexpr int kWeightOfALoss = 3;
 // Linux gives a process no longer string in its environment.
 constexpr size_t kMaxConfigBytes = 128 * 1024;
 constexpr size_t kOtherConfigBytes = 128;  // of TF_CONFIG, at most, beside addresses
+
+// A round that lasted so long was not ended by what ends each of them.
+constexpr std::chrono::seconds kLongRound(30);
 
 // In a time that does not tell how much of it is right.
 bool is_same_secret(const std::string& given, const std::string& expected) {
@@ -51,6 +55,14 @@ int64_t seconds(JobState::Duration duration) {
   return std::chrono::ceil<std::chrono::seconds>(duration).count();
 }
 
+template <typename... Parts>
+Refused refuse(Code code, const Parts&... parts) {
+  return {static_cast<int>(code), str(parts...)};
+}
+
+// What people mean for the whole job, on whichever node.
+bool is_of_people(int signal) { return signal == SIGINT || signal == SIGQUIT; }
+
 }  // namespace
 
 JobState::JobState(Rules rules, Time now)
@@ -62,10 +74,7 @@ JobState::JobState(Rules rules, Time now)
 
 // Joining.
 
-std::optional<Refused> JobState::refusal(const Join& join) const {
-  const auto refuse = [](Code code, const auto&... parts) {
-    return Refused{static_cast<int>(code), str(parts...)};
-  };
+std::optional<Refused> JobState::misfit(const Join& join) const {
   const std::string who = label_of(join.node);
   if (join.protocol != kProtocol) {
     return refuse(Code::kFailedPrecondition, who, " speaks version ", join.protocol,
@@ -88,19 +97,39 @@ std::optional<Refused> JobState::refusal(const Join& join) const {
   if (phase_ == Phase::kOver) {
     return refuse(Code::kFailedPrecondition, "the job of ", rules_.place, " is over");
   }
+  return std::nullopt;
+}
+
+// The nodes one of which would have to go first; none: it has a place.
+std::set<int> JobState::in_place_of(const Join& join) const {
+  std::set<int> all;
+  for (const auto& [id, member] : nodes_) {
+    if (join.node.rank >= 0 && member.node.rank == join.node.rank) return {id};
+    all.insert(id);
+  }
+  return nodes_.size() < rules_.max_nodes ? std::set<int>() : all;
+}
+
+std::optional<Refused> JobState::lack_of_place(const Join& join) const {
+  const std::set<int> others = in_place_of(join);
+  if (others.empty()) return std::nullopt;
+  const std::string who = label_of(join.node);
+  const Node& other = nodes_.at(*others.begin()).node;
+  if (join.node.rank >= 0 && other.rank == join.node.rank) {
+    return refuse(Code::kAlreadyExists, who, " has --node_rank=", join.node.rank,
+                  ", which is taken by ", other.name, " at ", other.host);
+  }
+  return refuse(Code::kFailedPrecondition, who, " is one too many: the job of ", rules_.place,
+                " has its ", count(nodes_.size(), "node"), ", ", labels());
+}
+
+std::optional<Refused> JobState::excess(const Join& join) const {
+  const std::string who = label_of(join.node);
   size_t tasks = count_tasks(join.node);
   size_t bytes = kOtherConfigBytes + address_bytes(join.node);
   for (const auto& [id, member] : nodes_) {
-    if (join.node.rank >= 0 && member.node.rank == join.node.rank) {
-      return refuse(Code::kAlreadyExists, who, " has --node_rank=", join.node.rank,
-                    ", which is taken by ", member.node.name, " at ", member.node.host);
-    }
     tasks += count_tasks(member.node);
     bytes += address_bytes(member.node);
-  }
-  if (nodes_.size() >= rules_.max_nodes) {
-    return refuse(Code::kFailedPrecondition, who, " is one too many: the job of ", rules_.place,
-                  " has its ", count(nodes_.size(), "node"), ", ", labels());
   }
   if (tasks > kMaxTasksOfJob) {
     return refuse(Code::kResourceExhausted, "with ", who, " the job of ", rules_.place,
@@ -116,19 +145,42 @@ std::optional<Refused> JobState::refusal(const Join& join) const {
 }
 
 void JobState::join(int node, const Join& join, Time now) {
-  if (auto refused = refusal(join)) {
+  std::set<int> others = in_place_of(join);
+  if (others.empty() || misfit(join)) {
+    decide(node, join, now);
+  } else {
+    applicants_[node] = {join, std::move(others)};
+  }
+}
+
+void JobState::decide(int node, const Join& join, Time now) {
+  auto refused = misfit(join);
+  if (!refused) refused = lack_of_place(join);
+  if (!refused) refused = excess(join);
+  if (refused) {
     send(node, std::move(*refused));
     return;
   }
   nodes_[node] = {.node = join.node, .label = label_of(join.node)};
+  last_call_ = now + rules_.last_call;
   if (phase_ == Phase::kRunning) {
     send(node, Notice{{str("the job runs on ", count(size_, "node"), " already; ",
                            nodes_[node].label, " waits for its next start")}});
     return;
   }
   send(node, Notice{});
-  last_call_ = now + rules_.last_call;
   maybe_start(now);
+}
+
+// Those are decided on whose place is free, or whose others have all been heard from.
+void JobState::reconsider_applicants(Time now) {
+  for (auto& [node, applicant] : std::exchange(applicants_, {})) {
+    if (applicant.silent.empty() || in_place_of(applicant.join).empty()) {
+      decide(node, applicant.join, now);
+    } else {
+      applicants_[node] = applicant;
+    }
+  }
 }
 
 void JobState::form(size_t enough, Time now) {
@@ -168,9 +220,10 @@ std::vector<int> JobState::in_order() const {
 void JobState::start(Time now) {
   phase_ = Phase::kRunning;
   started_ = now;
+  last_call_ = now + rules_.last_call;
   if (!first_started_) first_started_ = now;
   size_ = nodes_.size();
-  lost_any_ = told_to_end_ = false;
+  lost_any_ = resizes_ = told_to_end_ = false;
   failures_count_ = true;
   troubled_.clear();
   blame_.reset();
@@ -223,9 +276,11 @@ void JobState::report_progress(Time now) {
 // Running.
 
 void JobState::receive(int node, const Message& message, Time now) {
-  if (!knows(node) || phase_ == Phase::kOver) return;
+  for (auto& [id, applicant] : applicants_) applicant.silent.erase(node);
+  reconsider_applicants(now);
+  if (!nodes_.contains(node) || phase_ == Phase::kOver) return;
   if (const auto* signal = std::get_if<Signal>(&message)) {
-    signalled(node, *signal);
+    signalled(node, *signal, now);
   } else if (phase_ == Phase::kRunning && nodes_[node].takes_part && !nodes_[node].ended) {
     if (std::holds_alternative<Settle>(message) || std::holds_alternative<End>(message)) {
       note_trouble(node);
@@ -258,16 +313,24 @@ void JobState::pass_on(int from, const Message& message) {
   }
 }
 
-void JobState::signalled(int node, const Signal& signal) {
-  const Member& member = nodes_[node];
-  if (phase_ == Phase::kForming) {
-    finish(128 + signal.number, {str(member.label, " got ", signal_name(signal.number),
-                                     " while the job waited for nodes; it ends")});
-  } else if (member.takes_part) {
-    told_to_end_ = true;
-    pass_on(node, signal);
+void JobState::signalled(int node, const Signal& signal, Time now) {
+  Member& member = nodes_.at(node);
+  const std::string got = str("got ", signal_name(signal.number));
+  const bool leaves = is_elastic() && member.node.rank != 0 && !is_of_people(signal.number);
+  if (phase_ == Phase::kForming && !leaves) {
+    finish(128 + signal.number,
+           {str(member.label, " ", got, " while the job waited for nodes; it ends")});
+  } else if (phase_ == Phase::kForming || !member.takes_part) {
+    send(node, Finish{128 + signal.number});  // the job goes on without it
+    lose_member(node, "it " + got, 128 + signal.number, now);
   } else {
-    send(node, Finish{128 + signal.number});  // it waits, and the job goes on without it
+    if (leaves && !member.leaves && !told_to_end_)
+      notify_all({str(member.label, " ", got, " and leaves; all tasks may save, to start again")});
+    if (!leaves && resizes_ && !told_to_end_)
+      notify_all({str(member.label, " ", got, ", too; the job ends")});
+    (leaves ? member.leaves : told_to_end_) = true;
+    resizes_ |= leaves;
+    pass_on(node, signal);
   }
 }
 
@@ -315,6 +378,13 @@ std::string JobState::describe(const Blame& blame) {
 }
 
 void JobState::lose(int node, const std::string& how, int code, Time now) {
+  applicants_.erase(node);
+  lose_member(node, how, code, now);
+  for (auto& [id, applicant] : applicants_) applicant.silent.erase(node);
+  reconsider_applicants(now);
+}
+
+void JobState::lose_member(int node, const std::string& how, int code, Time now) {
   const auto found = nodes_.find(node);
   if (found == nodes_.end()) return;
   const Member member = std::move(found->second);
@@ -361,13 +431,19 @@ std::vector<std::string> JobState::summary() const {
   return lines;
 }
 
+// Losses do that, too, but might be the program's doing where they come soon.
+bool JobState::nodes_have_changed(Time now) const {
+  return is_elastic() && (resizes_ || (lost_any_ && now - started_ >= kLongRound));
+}
+
 void JobState::conclude(Time now) {
-  const auto restarts = count(static_cast<size_t>(restarts_), "restart");
+  const bool counts = !nodes_have_changed(now);
   std::vector<std::string> lines;
   if (blame_) lines = summary();
-  if (blame_ && !told_to_end_ && restarts_ < rules_.restarts) {
+  if (blame_ && !told_to_end_ && (!counts || counted_restarts_ < rules_.restarts)) {
     notify_all(std::move(lines));
-    restart(now);
+    dismiss_leaving();
+    restart(counts, now);
     return;
   }
   if (timed_out_ && !blame_) {
@@ -375,16 +451,27 @@ void JobState::conclude(Time now) {
     finish(exit_code(Code::kDeadlineExceeded), lines);
     return;
   }
+  const auto restarts = count(static_cast<size_t>(restarts_), "restart");
   if (restarts_ > 0) lines.push_back(str(blame_ ? "ended" : "finished", " after ", restarts));
   finish(blame_ ? blame_->failure.code : 0, lines);
 }
 
-void JobState::restart(Time now) {
+void JobState::dismiss_leaving() {
+  std::erase_if(nodes_, [&](const auto& entry) {
+    const auto& [id, member] = entry;
+    if (member.leaves) send(id, Finish{blame_->failure.code});
+    return member.leaves;
+  });
+}
+
+void JobState::restart(bool counts, Time now) {
   ++restarts_;
+  if (counts) ++counted_restarts_;
   const auto pause = restart_pause_.after(now - started_);
   not_before_ = now + pause;
-  notify_all({restarting(pause, restarts_, rules_.restarts)});
-  form(lost_any_ ? rules_.max_nodes : size_, now);
+  notify_all({counts ? restarting(pause, counted_restarts_, rules_.restarts)
+                     : restarting_with_other_nodes(pause)});
+  form(lost_any_ || nodes_.size() < size_ ? rules_.max_nodes : size_, now);
   if (nodes_.size() < enough_) report_progress(now);
   maybe_start(now);
 }
@@ -394,6 +481,8 @@ void JobState::finish(int code, const std::vector<std::string>& lines) {
   if (!lines.empty()) notify_all(lines);
   send_to_all(Finish{code});
   phase_ = Phase::kOver;
+  for (const auto& [id, applicant] : std::exchange(applicants_, {}))
+    send(id, *misfit(applicant.join));
 }
 
 void JobState::time_out() {
@@ -409,11 +498,29 @@ void JobState::time_out() {
   }
 }
 
+// Only a round in which all is well.
+bool JobState::may_grow(Time now) const {
+  if (phase_ != Phase::kRunning || !is_elastic() || now < last_call_) return false;
+  if (resizes_ || lost_any_ || told_to_end_ || !failures_count_ || !troubled_.empty()) return false;
+  const auto any = [&](auto&& is) { return std::any_of(nodes_.begin(), nodes_.end(), is); };
+  return any([](const auto& entry) { return !entry.second.takes_part; }) &&
+         !any([](const auto& entry) { return entry.second.trainers_ended || entry.second.ended; });
+}
+
+void JobState::grow() {
+  resizes_ = true;
+  notify_all({str("asking all tasks to save, for a start on ", count(nodes_.size(), "node"),
+                  " instead of ", size_)});
+  for (const auto& [id, member] : nodes_)
+    if (member.takes_part) send(id, Signal{SIGTERM, false, "the rendezvous"});
+}
+
 void JobState::tick(Time now) {
   const bool too_late = rules_.timeout > Duration::zero() && first_started_ &&
                         now - *first_started_ >= rules_.timeout;
   if (too_late && !timed_out_ && phase_ != Phase::kOver) time_out();
   if (phase_ == Phase::kForming) maybe_start(now);
+  if (may_grow(now)) grow();
 }
 
 void JobState::send_to_all(const Message& message) {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,10 @@ namespace cohort::launcher {
 // start, end and start again, and how the job ends. No network and no clock: what happens goes in
 // by the functions below, each with the present time, and what to send comes out by take_sends().
 // Nodes are known by the numbers of their connections.
+//
+// A job is elastic where fewer nodes than the most suffice and restarts are allowed. Its nodes may
+// come and go: a signal to one but the first, which serves the rendezvous, means that this node
+// leaves; where one waits and there is room, all tasks are asked to save, and start again with it.
 class JobState {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -39,8 +44,10 @@ class JobState {
   JobState(Rules rules, Time now);
 
   // A node that is not known yet; the answer is Notice or Refused. Once refused, it stays unknown.
+  // Where another has its place, the answer comes when that one is heard from, or is lost.
   void join(int node, const Join& join, Time now);
-  // A message other than Join from a known node; those that make no sense now are ignored.
+  // A message other than Join, a Ping too, from a known node; those that make no sense now are
+  // ignored.
   void receive(int node, const Message& message, Time now);
   // A node is gone: `how` says why, `code` is the exit code if this ends the job.
   void lose(int node, const std::string& how, int code, Time now);
@@ -51,7 +58,7 @@ class JobState {
 
   // What to send, in this order, since the last call.
   std::vector<Send> take_sends() { return std::exchange(sends_, {}); }
-  bool knows(int node) const { return nodes_.contains(node); }
+  bool knows(int node) const { return nodes_.contains(node) || applicants_.contains(node); }
   bool is_over() const { return phase_ == Phase::kOver; }
 
  private:
@@ -62,6 +69,12 @@ class JobState {
     bool takes_part = false;
     bool trainers_ended = false;
     bool ended = false;
+    bool leaves = false;  // when the round is over
+  };
+  // A node whose place others have, who may be gone.
+  struct Applicant {
+    Join join;
+    std::set<int> silent;  // those of them who have not been heard from since
   };
   struct Blame {
     Failure failure;
@@ -69,7 +82,13 @@ class JobState {
     size_t trouble;  // the place of its node among those that told of trouble
   };
 
-  std::optional<Refused> refusal(const Join& join) const;
+  bool is_elastic() const { return rules_.min_nodes < rules_.max_nodes && rules_.restarts > 0; }
+  std::optional<Refused> misfit(const Join& join) const;
+  std::set<int> in_place_of(const Join& join) const;
+  std::optional<Refused> lack_of_place(const Join& join) const;
+  std::optional<Refused> excess(const Join& join) const;
+  void decide(int node, const Join& join, Time now);
+  void reconsider_applicants(Time now);
   void maybe_start(Time now);
   void start(Time now);
   void form(size_t enough, Time now);
@@ -80,15 +99,20 @@ class JobState {
 
   void note_trouble(int node);
   void pass_on(int from, const Message& message);
-  void signalled(int node, const Signal& signal);
+  void signalled(int node, const Signal& signal, Time now);
   void trainers_ended(int node);
   void ended(int node, const Ended& ended, Time now);
   void blame(Blame blame);
   static std::string describe(const Blame& blame);
+  void lose_member(int node, const std::string& how, int code, Time now);
   void time_out();
+  bool may_grow(Time now) const;
+  void grow();
   void maybe_conclude(Time now);
+  bool nodes_have_changed(Time now) const;
   void conclude(Time now);
-  void restart(Time now);
+  void dismiss_leaving();
+  void restart(bool counts, Time now);
   std::vector<std::string> summary() const;
 
   void send(int node, Message message) { sends_.push_back({node, std::move(message)}); }
@@ -98,22 +122,26 @@ class JobState {
   const Rules rules_;
   const std::string run_id_;
   std::map<int, Member> nodes_;  // connections are numbered in the order of joining
+  std::map<int, Applicant> applicants_;
   std::vector<Send> sends_;
   Phase phase_ = Phase::kForming;
 
   // While forming:
   size_t enough_;  // so many nodes start without a last call
-  Time give_up_, last_call_, next_report_;
+  Time give_up_, next_report_;
   Time not_before_;  // the next start
 
   // Of the present or last round:
-  int restarts_ = 0;
+  int restarts_ = 0;          // of all
+  int counted_restarts_ = 0;  // those that are not because nodes have come or gone
+  Time last_call_;            // for nodes that are to be in the next one
   RestartPause restart_pause_;
   Time started_;
   std::optional<Time> first_started_;
   bool timed_out_ = false;
   size_t size_ = 0;
   bool lost_any_ = false;
+  bool resizes_ = false;  // it ends because nodes leave or wait to take part
   bool told_to_end_ = false;
   bool failures_count_ = true;
   std::vector<int> troubled_;  // nodes, in the order in which they told of trouble

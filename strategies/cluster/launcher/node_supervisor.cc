@@ -70,7 +70,8 @@ class NodeSupervisor {
   void handle_signal(int signal) {
     const bool again = std::exchange(was_told_to_end_, true);
     if (agent_.has_joined() && !again) {
-      note("got " + signal_name(signal) + "; asking the rendezvous to end the job");
+      note("got " + signal_name(signal) +
+           "; asking the rendezvous to end the job, or to go on without this node");
       agent_.tell(Signal{signal, false, ""});
     } else {
       note("ending by " + signal_name(signal));

@@ -31,6 +31,11 @@ std::string restarting(RestartPause::Duration pause, int restart, int allowed) {
              ")");
 }
 
+std::string restarting_with_other_nodes(RestartPause::Duration pause) {
+  return str("restarting all tasks", in_seconds(pause),
+             "; nodes have come or gone, which --restarts does not count");
+}
+
 std::string started_again(RestartPause::Duration pause, int restart, int allowed) {
   return str("started again", in_seconds(pause), ", ", restart, " of ", allowed);
 }

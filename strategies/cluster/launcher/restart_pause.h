@@ -22,6 +22,8 @@ class RestartPause {
 
 // "restarting all tasks in 2 s (restart 2 of 3)".
 std::string restarting(RestartPause::Duration pause, int restart, int allowed);
+// The same where nodes have come or gone, which is no failure.
+std::string restarting_with_other_nodes(RestartPause::Duration pause);
 // Of one task: "started again in 2 s, 2 of 3".
 std::string started_again(RestartPause::Duration pause, int restart, int allowed);
 

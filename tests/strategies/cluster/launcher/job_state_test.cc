@@ -166,7 +166,7 @@ TEST_F(JobStateTest, RefusesWhoDoesNotFitAndNamesBothSides) {
   join(0, 1);
   const auto expect = [&](const Join& join, Code code, const std::string& reason) {
     state_->join(9, join, now_);
-    collect();
+    for (const int node : {0, 1}) tell(node, Ping{});
     const auto refused = got<Refused>(9);
     ASSERT_EQ(refused.size(), 1) << reason;
     EXPECT_EQ(refused[0].code, static_cast<int>(code));
@@ -367,6 +367,134 @@ TEST_F(JobStateTest, PassesASignalOnToAllAndDoesNotRestart) {
   tell(0, Ended{.failures = {{"a task", 130, 0, {}}}});
   tell(1, Ended{.failures = {{"a task", 42, 1, {}}}});
   EXPECT_EQ(code(0), 42);
+}
+
+TEST_F(JobStateTest, GoesOnWithoutANodeThatASignalAsksToLeaveAndCountsNoRestart) {
+  begin(1, 3, 1);
+  for (const int node : {0, 1, 2}) join(node, node);
+  for (const int leaving : {2, 1}) {
+    SCOPED_TRACE(leaving);
+    tell(leaving, Signal{leaving == 2 ? SIGTERM : SIGHUP, false, ""});
+    for (int node = 0; node <= leaving; ++node) EXPECT_EQ(got<Signal>(node).size(), 1) << node;
+    EXPECT_THAT(said_[0], HasSubstr(" and leaves; all tasks may save"));
+    for (int node = 0; node <= leaving; ++node)
+      tell(node, Ended{.failures = {{"a task", 42, 1, {}}}});
+    EXPECT_EQ(code(leaving), 42);
+    EXPECT_FALSE(state_->knows(leaving));
+    pass(seconds(30));
+    const auto start = got<Start>(0);
+    ASSERT_EQ(start.size(), 1) << "after the last call for a node in its place";
+    EXPECT_EQ(start[0].round.nodes.size(), leaving);
+    EXPECT_EQ(start[0].round.restart, 3 - leaving);
+  }
+  EXPECT_THAT(said_[0], HasSubstr("nodes have come or gone, which --restarts does not count"));
+  fail_on(0, 3);
+  EXPECT_THAT(said_[0], HasSubstr("(restart 1 of 1)"));
+}
+
+TEST_F(JobStateTest, EndsByASignalToItsFirstNodeOrByOneOfPeople) {
+  for (const auto& [node, signal] :
+       {std::pair(0, SIGTERM), std::pair(1, SIGINT), std::pair(1, SIGQUIT)}) {
+    SCOPED_TRACE(signal);
+    begin(1, 2, 1);
+    for (const int each : {0, 1}) join(each, each);
+    if (node == 0) tell(1, Signal{signal, false, ""});  // as where a scheduler sends it to all
+    tell(node, Signal{signal, false, ""});
+    for (const int each : {0, 1}) tell(each, Ended{.failures = {{"a task", 42, 1, {}}}});
+    for (const int each : {0, 1}) EXPECT_EQ(code(each), 42);
+    EXPECT_TRUE(state_->is_over());
+  }
+}
+
+TEST_F(JobStateTest, GoesOnWaitingWithoutANodeThatASignalAsksToLeave) {
+  begin(2, 3, 1);
+  join(0, 0);
+  join(1, 1);
+  tell(1, Signal{SIGTERM, false, ""});
+  EXPECT_EQ(code(1), 128 + SIGTERM);
+  EXPECT_FALSE(state_->knows(1));
+  EXPECT_THAT(said_[0], HasSubstr("lost node 1 (host1): it got SIGTERM"));
+  EXPECT_FALSE(state_->is_over());
+}
+
+TEST_F(JobStateTest, StartsAgainWithANodeThatHasWaitedForTheLastCall) {
+  begin(1, 2, 1);
+  join(0, 0);
+  pass(seconds(30));
+  pass(seconds(100));
+  got<Start>(0);
+  join(1, 1);
+  pass(seconds(29));
+  EXPECT_THAT(got<Signal>(0), IsEmpty());
+  pass(seconds(10));
+  const auto signal = got<Signal>(0);
+  ASSERT_EQ(signal.size(), 1) << "once";
+  EXPECT_EQ(signal[0].number, SIGTERM);
+  EXPECT_THAT(said_[0],
+              HasSubstr("asking all tasks to save, for a start on 2 nodes instead of 1\n"));
+  tell(0, Ended{.failures = {{"a task", 42, 1, {}}}});
+  EXPECT_EQ(got<Start>(0).at(0).round.nodes.size(), 2);
+  EXPECT_THAT(said_[0], HasSubstr("which --restarts does not count"));
+  pass(seconds(100));
+  EXPECT_THAT(got<Signal>(0), IsEmpty());
+}
+
+TEST_F(JobStateTest, DoesNotGrowWithoutRestartsOrWhileItEnds) {
+  for (const bool may_restart : {false, true}) {
+    SCOPED_TRACE(may_restart);
+    begin(1, 2, may_restart ? 1 : 0);
+    join(0);
+    pass(seconds(30));
+    join(1);
+    if (may_restart) tell(0, TrainersEnded{});
+    got<Start>(0);
+    pass(seconds(100));
+    EXPECT_THAT(got<Signal>(0), IsEmpty());
+  }
+}
+
+TEST_F(JobStateTest, CountsALossOnlyWhereItComesSoon) {
+  begin(1, 2, 1);
+  for (const int node : {0, 1}) join(node, node);
+  pass(seconds(30));
+  lose(1);
+  tell(0, Ended{});
+  join(2, 1);
+  EXPECT_EQ(got<Start>(0).back().round.restart, 1);
+  lose(2);
+  tell(0, Ended{});
+  EXPECT_THAT(said_[0], HasSubstr("(restart 1 of 1)"));
+  pass(seconds(1));
+  join(3, 1);
+  EXPECT_EQ(got<Start>(0).back().round.restart, 2);
+  lose(3);
+  tell(0, Ended{});
+  EXPECT_EQ(code(0), 24);
+}
+
+TEST_F(JobStateTest, KeepsWhoIsToTakeAPlaceUntilItsOwnerIsLost) {
+  begin(2, 2, 1);
+  join(0, 0);
+  join(1, 1);
+  join(2, 1);
+  join(3);
+  EXPECT_TRUE(state_->knows(2));
+  for (const int node : {2, 3}) EXPECT_THAT(got<Refused>(node), IsEmpty());
+  tell(0, Ping{});
+  tell(2, Ping{});
+  EXPECT_THAT(got<Refused>(3), IsEmpty()) << "one of those who have a place is silent";
+  lose(1);
+  tell(0, Ended{});
+  EXPECT_EQ(got<Start>(2).at(0).round.restart, 1);
+  EXPECT_THAT(got<Refused>(3).at(0).reason, HasSubstr("one too many"));
+  join(4, 1);
+  tell(2, Ping{});
+  EXPECT_THAT(got<Refused>(4).at(0).reason, HasSubstr("which is taken by host2"));
+  EXPECT_FALSE(state_->knows(4));
+  join(5, 1);
+  state_->finish(7, {});
+  collect();
+  EXPECT_THAT(got<Refused>(5).at(0).reason, HasSubstr("is over"));
 }
 
 TEST_F(JobStateTest, EndsByASignalWhileItWaits) {

@@ -261,6 +261,68 @@ TEST(NodesTest, TakeALateOneAtTheNextStart) {
   EXPECT_EQ(shown(nodes[1], "worker:1", "WORLD_SIZE"), "2");
 }
 
+TEST(NodesTest, GoOnWithoutOneThatASignalAsksToLeave) {
+  const TemporaryFolder folder("launcher");
+  Nodes nodes({"--nnodes=1:2", "--restarts=1", "--last_call=2"},
+              {"handle_signals=42", "show=WORLD_SIZE", "await_file=" + folder.path() + "/go"});
+  Launched& leaving = nodes.start_rank(1);
+  Launched& staying = nodes.start_rank(0);
+  staying.wait_for_output("WORLD_SIZE=2");
+  leaving.wait_for_output("WORLD_SIZE=2");
+  leaving.send(SIGTERM);
+  EXPECT_EQ(leaving.wait(), 42) << leaving.errors();
+  staying.wait_for_output("WORLD_SIZE=1");
+  std::ofstream{folder.path() + "/go"};
+  EXPECT_EQ(staying.wait(), 0) << staying.errors();
+  EXPECT_THAT(staying.output(), HasSubstr("got SIGTERM"));
+  EXPECT_THAT(staying.errors(), HasSubstr(" got SIGTERM and leaves; all tasks may save"));
+}
+
+TEST(NodesTest, EndByASignalToAllThatComesToTheFirstLast) {
+  const TemporaryFolder folder("launcher");
+  Nodes nodes(
+      {"--nnodes=1:2", "--restarts=1", "--last_call=2"},
+      {"handle_signals", "show=WORLD_SIZE", "await_file=" + folder.path() + "/go", "exit=42"});
+  Launched& last = nodes.start_rank(1);
+  Launched& first = nodes.start_rank(0);
+  for (Launched* node : {&first, &last}) node->wait_for_output("WORLD_SIZE=2");
+  last.send(SIGTERM);
+  first.wait_for_output("got SIGTERM");
+  first.send(SIGTERM);
+  first.wait_for_errors(" got SIGTERM, too; the job ends");
+  std::ofstream{folder.path() + "/go"};
+  EXPECT_THAT(nodes.wait(), ElementsAre(42, 42)) << nodes.all_errors();
+}
+
+TEST(NodesTest, StartAgainWithOneThatCameLate) {
+  const TemporaryFolder folder("launcher");
+  Nodes nodes({"--nnodes=1:2", "--restarts=1", "--last_call=0.1"},
+              {"handle_signals=42", "show=WORLD_SIZE", "await_file=" + folder.path() + "/go"});
+  nodes.start_rank(0).wait_for_output("WORLD_SIZE=1");
+  nodes.start_rank(1).wait_for_output("WORLD_SIZE=2");
+  nodes[0].wait_for_output("WORLD_SIZE=2");
+  std::ofstream{folder.path() + "/go"};
+  EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
+  EXPECT_THAT(nodes[0].errors(), HasSubstr("a start on 2 nodes instead of 1"));
+}
+
+TEST(NodesTest, TakeOneInThePlaceOfOneThatIsSilent) {
+  const TemporaryFolder folder("launcher");
+  Nodes nodes({"--nnodes=2", "--restarts=1", "--node_timeout=3"},
+              {"show=COHORT_RESTART_COUNT", "await_file=" + folder.path() + "/go"});
+  nodes.start_rank(0);
+  nodes.start_rank(1).wait_for_output("COHORT_RESTART_COUNT=0");
+  nodes[0].wait_for_output("COHORT_RESTART_COUNT=0");
+  const pid_t frozen = supervisor_of(nodes[1]);
+  kill(frozen, SIGSTOP);
+  nodes.start_rank(1).wait_for_output("COHORT_RESTART_COUNT=1");
+  kill(frozen, SIGCONT);
+  EXPECT_EQ(nodes[1].wait(), 24) << nodes[1].errors();
+  std::ofstream{folder.path() + "/go"};
+  EXPECT_EQ(nodes[0].wait(), 0) << nodes[0].errors();
+  EXPECT_EQ(nodes[2].wait(), 0) << nodes[2].errors();
+}
+
 TEST(NodesTest, EndWhenTheRendezvousIsLost) {
   Nodes nodes({"--nnodes=2", "--restarts=5"}, {"print=ready", "hang"});
   nodes.start_rank(0);
