@@ -1,6 +1,7 @@
 #!/usr/bin/env -S python3 -B
 """The scripts and manifests of examples/cluster: scripts run, and manifests give what the resolver needs."""
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -12,7 +13,7 @@ import unittest
 import cases
 import emulated_slurm
 from batch_jobs import Case, wait_for
-from programs import COHORT_CLUSTER, EXAMPLES, ROLLCALL, free_port, read_tasks, run
+from programs import COHORT_CLUSTER, COHORT_RUN, EXAMPLES, ROLLCALL, free_port, read_tasks, run
 
 try:
     import yaml
@@ -197,8 +198,9 @@ class Kubernetes(unittest.TestCase):
         settings = [f"{name}={value}" for name, value in environment.items()]
         return json.loads(run("env", "-i", *settings, COHORT_CLUSTER, "check", "--timeout=0", "--json").stdout)
 
-    def test_indexed_job(self):
-        service, job = self.load("indexed_job.yaml")
+    def load_job(self, file):
+        """The name and spec of an indexed Job, after what all of them need is looked at."""
+        service, job = self.load(file)
         spec, pod = job["spec"], job["spec"]["template"]["spec"]
         (container,) = pod["containers"]
         name, pods = job["metadata"]["name"], spec["completions"]
@@ -222,6 +224,12 @@ class Kubernetes(unittest.TestCase):
             },
         )
         self.assertEqual(by_condition["onPodConditions"], [{"type": "DisruptionTarget", "status": "True"}])
+        return name, spec
+
+    def test_indexed_job(self):
+        name, spec = self.load_job("indexed_job.yaml")
+        pods, pod = spec["completions"], spec["template"]["spec"]
+        (container,) = pod["containers"]
         environment = {variable["name"]: variable["value"] for variable in container["env"]}
         self.assertEqual({type(value) for value in environment.values()}, {str})  # Kubernetes takes no numbers here
         (port,) = (port["containerPort"] for port in container["ports"])
@@ -231,6 +239,32 @@ class Kubernetes(unittest.TestCase):
             self.assertEqual(found["launcher"], "Kubernetes")
             self.assertEqual(found["world"], {"rank": index, "size": pods})
             self.assertEqual(found["cluster"]["worker"], [f"{name}-{i}.{pod['subdomain']}:{port}" for i in range(pods)])
+
+    def test_elastic(self):
+        name, spec = self.load_job("elastic.yaml")
+        pods, pod = spec["completions"], spec["template"]["spec"]
+        (container,) = pod["containers"]
+        shell, option, script = container["command"]
+        # Without what the image has, and on one host.
+        start, program, _ = script.partition("/app/mnist_cnn")
+        rendezvous = f"{name}-0.{pod['subdomain']}:29400"
+        self.assertTrue(program)
+        self.assertIn(rendezvous, start)
+        start = start.replace(rendezvous, f"127.0.0.1:{free_port()}").replace("/app/cohort-run", COHORT_RUN)
+        environment = {variable["name"]: variable["value"] for variable in container["env"]}
+        with concurrent.futures.ThreadPoolExecutor(pods) as threads:
+            nodes = [
+                threads.submit(
+                    run,
+                    shell,
+                    option,
+                    start + "printenv WORLD_SIZE",
+                    environment=dict(environment, JOB_COMPLETION_INDEX=str(index)),
+                )
+                for index in range(pods)
+            ]
+        printed = "".join(sorted(node.result().stdout for node in nodes))
+        self.assertEqual(printed, "".join(f"[worker:{index}] {pods}\n" for index in range(pods)))
 
     def test_tfjob(self):
         (job,) = self.load("tfjob.yaml")
