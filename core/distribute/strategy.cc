@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <numeric>
 
@@ -73,8 +74,30 @@ struct Strategy::State {
 };
 std::atomic<uint64_t> Strategy::State::next_id = 1;
 
-Strategy::Strategy() : state_(std::make_unique<State>()) {}
-Strategy::~Strategy() = default;
+namespace {
+
+// Strategies by their numbers, for what is known of variables alone.
+struct Living {
+  std::mutex mutex;
+  std::map<uint64_t, Strategy*> strategies;
+};
+
+Living& living() {
+  static auto* const all = new Living;  // the default strategy ends after what is static here
+  return *all;
+}
+
+}  // namespace
+
+Strategy::Strategy() : state_(std::make_unique<State>()) {
+  const std::lock_guard lock(living().mutex);
+  living().strategies[state_->id] = this;
+}
+
+Strategy::~Strategy() {
+  const std::lock_guard lock(living().mutex);
+  living().strategies.erase(state_->id);
+}
 
 Workers& Strategy::workers() const {
   static Workers alone;
@@ -198,6 +221,19 @@ std::shared_ptr<Variable> create_variable(VariableOptions options) {
   // Those made outside any scope are plain ones, for whoever has one replica.
   if (has_strategy()) variable->set_strategy(strategy.state_->id, strategy.name());
   return variable;
+}
+
+Workers& workers_of(const std::vector<std::shared_ptr<Variable>>& variables) {
+  const auto made_in_scope = [](const auto& variable) { return variable->strategy() != 0; };
+  const auto first = std::ranges::find_if(variables, made_in_scope);
+  if (first == variables.end()) return current_strategy().workers();
+  const Strategy* strategy = &current_strategy();
+  {
+    const std::lock_guard lock(living().mutex);
+    const auto found = living().strategies.find((*first)->strategy());
+    if (found != living().strategies.end()) strategy = found->second;
+  }
+  return strategy->workers();
 }
 
 std::unique_ptr<Strategy> make_single_device_strategy(std::string name, Device device) {

@@ -261,6 +261,7 @@ class Strategy {
                                     const PerReplica<Tensor>& value) const;
 
   friend std::shared_ptr<Variable> create_variable(VariableOptions options);
+  friend Workers& workers_of(const std::vector<std::shared_ptr<Variable>>& variables);
   struct State;
   std::unique_ptr<State> state_;
 };
@@ -309,6 +310,10 @@ Strategy& default_strategy();
 // Makes a variable under the current strategy, named within the current NameScope. kInvalidArgument
 // as make_initial_value and Variable say.
 std::shared_ptr<Variable> create_variable(VariableOptions options);
+
+// The workers of the strategy in whose scope variables were made: that of the first that was made
+// in any. Where none was, or it is gone, those of the current one.
+Workers& workers_of(const std::vector<std::shared_ptr<Variable>>& variables);
 
 // A strategy over one device: what the default strategy is for cpu:0. kNotFound, listing the
 // devices, where there is no such one.

@@ -108,6 +108,7 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
 
   // In whose scope it was made (ReplicaGroup::strategy); 0, which it starts with, is outside any.
   void set_strategy(uint64_t strategy, std::string name);
+  uint64_t strategy() const { return strategy_; }
 
   // The memory that local replica `replica` reads and writes; stable for the variable's life.
   // kFailedPrecondition where the variable was made for fewer replicas.

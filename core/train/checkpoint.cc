@@ -254,6 +254,10 @@ std::optional<Error> Snapshot::try_save(const std::string& path) const {
   return workers_.size() > 1 ? Error(error.code(), error.message(), workers_.name(0)) : error;
 }
 
+void save_variables(const std::string& path, const Variables& variables, const Metadata& metadata) {
+  save_variables(path, variables, metadata, workers_of(variables));
+}
+
 void save_variables(const std::string& path, const Variables& variables, const Metadata& metadata,
                     Workers& workers) {
   Snapshot(variables, metadata, workers).save(path);
@@ -264,6 +268,11 @@ Metadata load_metadata(const std::string& path, Workers& workers) {
   return unpack(from_chief(workers, "the loading of metadata",
                            [&] { return pack({.metadata = read_safetensors(path).metadata}); }))
       .metadata;
+}
+
+Loaded load_variables(const std::string& path, const Variables& variables,
+                      const LoadOptions& options) {
+  return load_variables(path, variables, options, workers_of(variables));
 }
 
 Loaded load_variables(const std::string& path, const Variables& variables,

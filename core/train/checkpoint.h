@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/distribute/strategy.h"
@@ -28,11 +29,14 @@ bool is_of_each_worker(const Variable& variable);
 class Snapshot {
  public:
   // A few strings are saved with the variables, and tensors of `extra`, which are no variable's, as
-  // "extra:NAME". For variables of a strategy with several workers, give its `workers`, which are
-  // kept by reference: all make the call. kInvalidArgument when two variables have the same name,
-  // or one has a name that begins with "extra:", and for text that is not UTF-8.
-  explicit Snapshot(const Variables& variables, Metadata metadata = {},
-                    Workers& workers = default_strategy().workers(), const Tensors& extra = {});
+  // "extra:NAME". `workers` are kept by reference; where there are several, all make the call.
+  // kInvalidArgument when two variables have the same name, or one has a name that begins with
+  // "extra:", and for text that is not UTF-8.
+  Snapshot(const Variables& variables, Metadata metadata, Workers& workers,
+           const Tensors& extra = {});
+  // For the workers that have made the variables (workers_of).
+  explicit Snapshot(const Variables& variables, Metadata metadata = {})
+      : Snapshot(variables, std::move(metadata), workers_of(variables)) {}
 
   // The values of one of the variables, or of its rows in use. Null where they were not read: by
   // workers other than the chief, which writes.
@@ -53,12 +57,15 @@ class Snapshot {
   Safetensors content_;
 };
 
-// Saves a snapshot of `variables` to `path`.
+// Saves a snapshot of `variables` to `path`, without `workers` for those that have made them: all
+// of these make the call, and the chief writes.
 void save_variables(const std::string& path, const Variables& variables,
-                    const Metadata& metadata = {}, Workers& workers = default_strategy().workers());
+                    const Metadata& metadata = {});
+void save_variables(const std::string& path, const Variables& variables, const Metadata& metadata,
+                    Workers& workers);
 
-// The strings of such a file alone.
-Metadata load_metadata(const std::string& path, Workers& workers = default_strategy().workers());
+// The strings of such a file alone; without `workers` for those of the current strategy.
+Metadata load_metadata(const std::string& path, Workers& workers = current_strategy().workers());
 
 struct LoadOptions {
   bool ignore_missing = false;     // variables that the file lacks keep their values
@@ -87,9 +94,11 @@ struct Loaded {
 // file has none of the names, whatever may be ignored, and for names with which Snapshot would not
 // save them. With several workers, the chief reads and tells the others, which need no such file;
 // where each acts on its own (InputContext::independent), all read, and the chief alone sets the
-// variables that they share (is_of_each_worker).
+// variables that they share (is_of_each_worker). Without `workers`, these are those that have made
+// the variables (workers_of).
 Loaded load_variables(const std::string& path, const Variables& variables,
-                      const LoadOptions& options = {},
-                      Workers& workers = default_strategy().workers());
+                      const LoadOptions& options = {});
+Loaded load_variables(const std::string& path, const Variables& variables,
+                      const LoadOptions& options, Workers& workers);
 
 }  // namespace cohort

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -298,6 +299,27 @@ TEST_F(MultiWorkerTest, AllCopiesStartFromTheChiefsValue) {
 }
 
 // Then its workers can still fail together.
+TEST_F(MultiWorkerTest, TheChiefOfWhoMadeVariablesSavesAndLoadsThemAlsoOutsideTheScope) {
+  const TemporaryFolder folder("save");
+  on_good_workers(2, [&](MultiWorkerMirroredStrategy& strategy) {
+    std::shared_ptr<Variable> variable;
+    {
+      const auto scope = strategy.scope();
+      variable = scalar("v", 5);
+    }
+    const std::string path = str(folder.path(), "/", strategy.workers().rank());
+    save_variables(path, {variable}, {{"note", "first"}});
+    EXPECT_EQ(std::filesystem::exists(path), strategy.is_chief());
+    variable->assign(Tensor::scalar(6.0f));
+    EXPECT_EQ(load_variables(path, {variable}).metadata.at("note"), "first");
+    EXPECT_EQ(variable->value().item(), 5);
+    Snapshot({variable}).save(path + "-again");
+    EXPECT_EQ(std::filesystem::exists(path + "-again"), strategy.is_chief());
+    const auto scope = strategy.scope();
+    EXPECT_EQ(load_metadata(path).at("note"), "first");
+  });
+}
+
 TEST_F(MultiWorkerTest, AVariableMayOutliveItsStrategy) {
   std::vector<std::shared_ptr<Variable>> variables(2);
   std::vector<std::string> errors(2);
