@@ -69,7 +69,8 @@ struct ModelCheckpointOptions {
   std::optional<double> initial_value_threshold = {};
 };
 // Saves checkpoints to `path`, in which {epoch} (from 1), {batch} and names of results are
-// replaced, with an optional printf format: "model-{epoch:02d}-{val_loss:.3f}.safetensors". Saves
+// replaced, with an optional printf format: "model-{epoch:02d}-{val_loss:.3f}.safetensors". Each
+// has these values as metadata, by the same names: load_metadata(path).at("val_loss"). Saves
 // nothing, and says so, once the loss or a weight is no finite number. One of the best files is not
 // overwritten by a worse one of the same name. The best value is that of what could be written, and
 // files are deleted when there is a new one. Backups hold the best value, and which files it

@@ -1,6 +1,8 @@
 #include "core/train/checkpoint.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <string_view>
 
@@ -118,6 +120,29 @@ Safetensors unpack(const std::string& bytes) {
     content.tensors[name] = unpacker.tensor();
   }
   return content;
+}
+
+std::string pack(const std::vector<std::string>& texts) {
+  Packer packer;
+  for (const std::string& text : texts) packer.add(text);
+  return packer.bytes();
+}
+
+// What find_checkpoints() finds here.
+std::vector<std::string> files_in(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::vector<std::pair<fs::file_time_type, std::string>> files;
+  std::error_code not_there;
+  for (const auto& entry : fs::directory_iterator(folder, not_there)) {
+    std::error_code gone;
+    const auto written = entry.last_write_time(gone);
+    if (!gone && entry.path().extension() == ".safetensors")
+      files.emplace_back(written, entry.path().string());
+  }
+  std::ranges::sort(files, std::greater());
+  std::vector<std::string> paths;
+  for (auto& [written, path] : files) paths.push_back(std::move(path));
+  return paths;
 }
 
 std::string pack(const Error& error) {
@@ -268,6 +293,14 @@ Metadata load_metadata(const std::string& path, Workers& workers) {
   return unpack(from_chief(workers, "the loading of metadata",
                            [&] { return pack({.metadata = read_safetensors(path).metadata}); }))
       .metadata;
+}
+
+std::vector<std::string> find_checkpoints(const std::string& folder, Workers& workers) {
+  const std::string packed =
+      from_chief(workers, "the checkpoints in a folder", [&] { return pack(files_in(folder)); });
+  std::vector<std::string> paths;
+  for (Unpacker unpacker(packed); !unpacker.at_end();) paths.push_back(unpacker.text());
+  return paths;
 }
 
 Loaded load_variables(const std::string& path, const Variables& variables,

@@ -67,6 +67,12 @@ void save_variables(const std::string& path, const Variables& variables, const M
 // The strings of such a file alone; without `workers` for those of the current strategy.
 Metadata load_metadata(const std::string& path, Workers& workers = current_strategy().workers());
 
+// The paths of the files in a folder that end in ".safetensors", the one written last first: for
+// who goes on from the latest, or from one before where that is damaged (kDataLoss). Empty where
+// there is no such folder. With several workers, those that the chief finds.
+std::vector<std::string> find_checkpoints(const std::string& folder,
+                                          Workers& workers = current_strategy().workers());
+
 struct LoadOptions {
   bool ignore_missing = false;     // variables that the file lacks keep their values
   bool ignore_unexpected = false;  // tensors of the file that are none of them are passed over

@@ -1,3 +1,5 @@
+#include <chrono>
+#include <filesystem>
 #include <functional>
 
 #include "tests/testing/file_size_limit.h"
@@ -25,6 +27,21 @@ TEST(Checkpoint, HoldsWeightsAndTheOptimizersState) {
   auto fresh = classifier();
   EXPECT_EQ(fresh.load_checkpoint(path).metadata, (Metadata{{"note", "first"}}));
   EXPECT_EQ(bits(fresh), bits(trained));
+}
+
+TEST(Checkpoint, ThoseOfAFolderAreFoundTheLastWrittenFirst) {
+  namespace fs = std::filesystem;
+  const std::string folder = make_folder();
+  const auto now = fs::file_time_type::clock::now();
+  int age = 0;
+  for (const char* name : {"/b.safetensors", "/c.safetensors", "/a.safetensors", "/log.txt"}) {
+    write_safetensors(folder + name, {});
+    fs::last_write_time(folder + name, now - std::chrono::seconds(age++));
+  }
+  EXPECT_EQ(find_checkpoints(folder),
+            (std::vector<std::string>{folder + "/b.safetensors", folder + "/c.safetensors",
+                                      folder + "/a.safetensors"}));
+  EXPECT_TRUE(find_checkpoints(folder + "/none").empty());
 }
 
 TEST(Checkpoint, WeightsAloneHaveKerasNames) {

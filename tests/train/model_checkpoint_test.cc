@@ -32,6 +32,18 @@ TEST(ModelCheckpoint, FillsInThePattern) {
             std::string::npos);
 }
 
+TEST(ModelCheckpoint, SaysInItsFilesOfWhatEpochTheyAreAndHowGood) {
+  const std::string folder = make_folder();
+  fit(classifier(), 3,
+      {script("val_loss", {0.5, 0.125, 2}),
+       callbacks::ModelCheckpoint(folder + "/best.safetensors", {.save_best_only = true})});
+  const Metadata metadata = load_metadata(folder + "/best.safetensors");
+  EXPECT_EQ(metadata.at("epoch"), "2");
+  EXPECT_EQ(metadata.at("batch"), "1");
+  EXPECT_EQ(metadata.at("val_loss"), "0.125");
+  EXPECT_TRUE(metadata.contains("loss"));
+}
+
 TEST(ModelCheckpoint, FormatsNumbersAsTheyAre) {
   const std::string folder = make_folder();
   fit(classifier(), 3,

@@ -172,7 +172,7 @@ class ModelCheckpointCallback : public Callback {
     const Model& model = training.model();
     const auto snapshot = guard_.accept(training, [&] {
       return Snapshot(options_.save_weights_only ? model.variables() : model.checkpoint_variables(),
-                      {}, model.strategy().workers());
+                      metadata_of(training, logs), model.strategy().workers());
     });
     if (!snapshot || !writes_.record_save(training, path, snapshot->try_save(path))) return;
     if (value) monitor_.improves(*value);
@@ -200,10 +200,20 @@ class ModelCheckpointCallback : public Callback {
     return !place.empty() && *place.begin() != "..";
   }
 
-  std::string path_for(const Training& training, Logs values) const {
+  static Logs with_place(const Training& training, Logs values) {
     values["epoch"] = static_cast<double>(training.epoch() + 1);
     values["batch"] = static_cast<double>(training.step());
-    return fill_pattern(path_, values);
+    return values;
+  }
+  std::string path_for(const Training& training, const Logs& logs) const {
+    return fill_pattern(path_, with_place(training, logs));
+  }
+  static Metadata metadata_of(const Training& training, const Logs& logs) {
+    constexpr int kDigits = 9;
+    Metadata metadata;
+    for (const auto& [name, value] : with_place(training, logs))
+      metadata[name] = format_number(value, std::chars_format::general, kDigits);
+    return metadata;
   }
 
   // The chief knows what it has written, to paths that others need not have.
