@@ -270,7 +270,8 @@ data::Element Model::predict_all(const data::Dataset& dataset, const PredictOpti
   const CatchTermination catch_termination;
   Workers& workers = strategy().workers();
   // As of evaluate().
-  const bool interruptible = !state_->is_fitting && !workers.stop_requested();
+  const bool interruptible =
+      options.interruptible && !state_->is_fitting && !workers.stop_requested();
   std::vector<std::vector<Tensor>> parts(output_names().size());  // by output, then by batch
   together(workers, [&] {
     try {
@@ -297,7 +298,8 @@ data::Element Model::predict_all(const data::Dataset& dataset, const PredictOpti
 
 Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
   const int64_t batch_size = options.batch_size.value_or(kDefaultBatchSize);
-  return predict(data::from_tensor_slices({{"x", x}}).batch(batch_size), {.steps = options.steps});
+  return predict(data::from_tensor_slices({{"x", x}}).batch(batch_size),
+                 {.steps = options.steps, .interruptible = options.interruptible});
 }
 
 data::Element Model::predict_all(const Tensor& x, const PredictOptions& options) {

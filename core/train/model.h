@@ -118,6 +118,7 @@ struct EvaluateOptions {
 // The arguments of Keras' Model.predict.
 struct PredictOptions {
   std::optional<int64_t> steps = {};       // at most so many batches
+  bool interruptible = true;               // as in EvaluateOptions
   std::optional<int64_t> batch_size = {};  // for tensors only; 32 by default
 };
 

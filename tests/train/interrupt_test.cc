@@ -313,6 +313,10 @@ TEST(Interrupt, EndsAPredictionThatBeganBefore) {
   // One that is begun nevertheless goes on to its end.
   EXPECT_EQ(model.predict(asking_to_stop(-1, read).batch(4)).shape().dim(0), 10'000);
   init();
+  const Tensor all =
+      model.predict(asking_to_stop(read + 8, read).batch(4), {.interruptible = false});
+  EXPECT_EQ(all.shape().dim(0), 10'000);
+  init();
 }
 
 TEST(Interrupt, DoesNotEndAnEvaluationOfACallbackBeforeFitHasSaved) {
