@@ -183,6 +183,12 @@ void match_table(Variable& variable, RowVariable& table, Tensors& tensors,
       take_rows(variable, tensors, match.tables.emplace_back(&table, VariableRows{}).second);
 }
 
+// Whether all values of one are among those of the other: 16 bits in 32, or 32 in 64.
+bool is_widened(const TensorSpec& from, const TensorSpec& to) {
+  return from.shape == to.shape && is_floating(from.dtype) && is_floating(to.dtype) &&
+         dtype_size(from.dtype) < dtype_size(to.dtype);
+}
+
 void match_variable(Variable& variable, Tensors& tensors, const LoadOptions& options,
                     Match& match) {
   const std::string& name = variable.name();
@@ -198,6 +204,10 @@ void match_variable(Variable& variable, Tensors& tensors, const LoadOptions& opt
   } else if (node.mapped().spec() == variable.spec()) {
     match.loaded.variables.push_back(name);
     match.values.emplace_back(&variable, node.mapped());
+  } else if (is_widened(node.mapped().spec(), variable.spec())) {
+    match.loaded.variables.push_back(name);
+    match.loaded.widened.push_back(name);
+    match.values.emplace_back(&variable, node.mapped().cast(variable.spec().dtype));
   } else {
     match.loaded.other_shapes.push_back(name);
     if (!options.ignore_other_shapes || node.mapped().shape() == variable.spec().shape)

@@ -91,17 +91,19 @@ struct LoadOptions {
 struct Loaded {
   Metadata metadata = {};                      // the file's strings
   std::vector<std::string> variables = {};     // that were set
+  std::vector<std::string> widened = {};       // those of them that have fewer bits there
   std::vector<std::string> missing = {};       // that the file lacks
   std::vector<std::string> other_shapes = {};  // that have another shape there
   std::vector<std::string> unexpected = {};    // in the file alone
 };
-// Sets `variables` from a file. Names, shapes and dtypes are compared first: when something does
-// not fit, all of it is listed (kInvalidArgument) and no variable has changed; so it is where the
-// file has none of the names, whatever may be ignored, and for names with which Snapshot would not
-// save them. With several workers, the chief reads and tells the others, which need no such file;
-// where each acts on its own (InputContext::independent), all read, and the chief alone sets the
-// variables that they share (is_of_each_worker). Without `workers`, these are those that have made
-// the variables (workers_of).
+// Sets `variables` from a file. Floating values may have fewer bits there, as bfloat16 for float32,
+// but not more, nor a table's rows. Names, shapes and dtypes are compared first: when something
+// does not fit, all of it is listed (kInvalidArgument) and no variable has changed; so it is where
+// the file has none of the names, whatever may be ignored, and for names with which Snapshot would
+// not save them. With several workers, the chief reads and tells the others, which need no such
+// file; where each acts on its own (InputContext::independent), all read, and the chief alone sets
+// the variables that they share (is_of_each_worker). Without `workers`, these are those that have
+// made the variables (workers_of).
 Loaded load_variables(const std::string& path, const Variables& variables,
                       const LoadOptions& options = {});
 Loaded load_variables(const std::string& path, const Variables& variables,

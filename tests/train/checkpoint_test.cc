@@ -168,6 +168,18 @@ TEST(Checkpoint, OfAnotherLibraryIsConvertedAsItIsLoaded) {
       "what is to be loaded as \"dense/bias\" has no value");
 }
 
+TEST(Checkpoint, FloatingValuesOfFewerBitsAreWidened) {
+  const std::string path = make_folder() + "/half.safetensors";
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    auto model = classifier();
+    write_safetensors(path, {.tensors = {{"dense_1/bias", Tensor::full(dtype, {2}, 0.5)}}});
+    const Loaded loaded = model.load_weights(path, {.ignore_missing = true});
+    EXPECT_EQ(loaded.variables, std::vector<std::string>{"dense_1/bias"});
+    EXPECT_EQ(loaded.widened, loaded.variables);
+    EXPECT_EQ(model.variables().back()->value().data<float>()[0], 0.5f);
+  }
+}
+
 TEST(Checkpoint, VariablesOfAnotherShapeMayKeepTheirValues) {
   const std::string path = make_folder() + "/three_classes.safetensors";
   auto model = classifier();
