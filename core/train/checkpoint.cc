@@ -299,9 +299,9 @@ void save_variables(const std::string& path, const Variables& variables, const M
 }
 
 Metadata load_metadata(const std::string& path, Workers& workers) {
-  if (workers.size() == 1) return read_safetensors(path).metadata;
+  if (workers.size() == 1) return read_safetensors_metadata(path);
   return unpack(from_chief(workers, "the loading of metadata",
-                           [&] { return pack({.metadata = read_safetensors(path).metadata}); }))
+                           [&] { return pack({.metadata = read_safetensors_metadata(path)}); }))
       .metadata;
 }
 

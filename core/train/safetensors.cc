@@ -109,30 +109,48 @@ class Reader {
   explicit Reader(const std::string& path) : file_(path) {}
 
   Safetensors read() {
-    const Json header = read_header();
-    Safetensors content;
-    std::vector<Entry> entries;
-    for (const auto& [name, value] : header.items()) {
-      if (name == kMetadataKey)
-        content.metadata = read_metadata(value);
-      else
-        entries.push_back(read_entry(name, value));
-    }
-    std::ranges::sort(entries, {},
-                      [](const Entry& entry) { return std::pair(entry.begin, entry.end); });
-    check_layout(entries);
-    const auto checks = take_checks(content.metadata);
+    const Contents contents = read_contents();
+    const auto& [entries, metadata, checks] = contents;
+    Safetensors content{.tensors = {}, .metadata = metadata};
     for (const Entry& entry : entries) {
       Tensor tensor = read_tensor(entry);
       if (!checks.empty()) verify(entry, tensor, checks);
       normalize_bools(tensor);  // behind the check of the bytes
       content.tensors[entry.name] = std::move(tensor);
     }
-    check_metadata(content, checks);
+    check_metadata(contents);
     return content;
   }
 
+  std::map<std::string, std::string> read_strings() {
+    Contents contents = read_contents();
+    check_metadata(contents);
+    return std::move(contents.metadata);
+  }
+
  private:
+  // What the header tells.
+  struct Contents {
+    std::vector<Entry> entries = {};  // in the order of their bytes
+    std::map<std::string, std::string> metadata = {}, checks = {};
+  };
+
+  Contents read_contents() {
+    const Json header = read_header();
+    Contents contents;
+    for (const auto& [name, value] : header.items()) {
+      if (name == kMetadataKey)
+        contents.metadata = read_metadata(value);
+      else
+        contents.entries.push_back(read_entry(name, value));
+    }
+    std::ranges::sort(contents.entries, {},
+                      [](const Entry& entry) { return std::pair(entry.begin, entry.end); });
+    check_layout(contents.entries);
+    contents.checks = take_checks(contents.metadata);
+    return contents;
+  }
+
   template <typename... Parts>
   [[noreturn]] void corrupt(uint64_t offset, const Parts&... parts) const {
     fail(Code::kDataLoss, file_.path(), ": at byte ", offset, ": ", parts...);
@@ -292,12 +310,12 @@ class Reader {
   }
 
   // What belongs to no tensor.
-  void check_metadata(const Safetensors& content,
-                      const std::map<std::string, std::string>& checks) const {
+  void check_metadata(const Contents& contents) const {
+    const auto& [entries, metadata, checks] = contents;
     if (checks.empty()) return;
     const auto expected = checks.find(std::string(kCheckKey));
-    if (expected == checks.end() || expected->second != check_of(content.metadata) ||
-        checks.size() != content.tensors.size() + 1) {
+    if (expected == checks.end() || expected->second != check_of(metadata) ||
+        checks.size() != entries.size() + 1) {
       corrupt(kLengthBytes, "the metadata is damaged: it does not fit its CRC-32C", kIfEdited);
     }
   }
@@ -352,5 +370,9 @@ void write_safetensors(const std::string& path, const Safetensors& content) {
 }
 
 Safetensors read_safetensors(const std::string& path) { return Reader(path).read(); }
+
+std::map<std::string, std::string> read_safetensors_metadata(const std::string& path) {
+  return Reader(path).read_strings();
+}
 
 }  // namespace cohort

@@ -30,5 +30,7 @@ void require_utf8(const Safetensors& content);
 // fit its check, where the file has checks: a program that edits one has to drop them. A dtype that
 // we lack, or more axes than Shape has, is kUnimplemented.
 Safetensors read_safetensors(const std::string& path);
+// Its metadata alone, for which the bytes of tensors are not read; errors are those of the rest.
+std::map<std::string, std::string> read_safetensors_metadata(const std::string& path);
 
 }  // namespace cohort

@@ -1,7 +1,9 @@
 #include "core/train/safetensors.h"
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 
 #include <gtest/gtest.h>
@@ -58,6 +60,20 @@ TEST(Safetensors, ComesBackAsItWasWritten) {
     ASSERT_EQ(other.spec(), tensor.spec()) << name;
     EXPECT_EQ(std::memcmp(other.raw(), tensor.raw(), tensor.bytes()), 0) << name;
   }
+}
+
+TEST(Safetensors, ItsMetadataIsReadWithoutTheBytesOfTensors) {
+  const std::string path = temporary("metadata.safetensors");
+  write_safetensors(path, {.tensors = {{"x", Tensor::full(DType::kFloat32, {1000}, 1)}},
+                           .metadata = {{"step", "12"}}});
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-1, std::ios::end);
+  file << '!';
+  file.close();
+  EXPECT_THROW(read_safetensors(path), Error);
+  EXPECT_EQ(read_safetensors_metadata(path), (std::map<std::string, std::string>{{"step", "12"}}));
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
+  EXPECT_THROW(read_safetensors_metadata(path), Error);
 }
 
 TEST(Safetensors, ReadsAFileWrittenByHand) {
