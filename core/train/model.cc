@@ -305,7 +305,7 @@ Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
 data::Element Model::predict_all(const Tensor& x, const PredictOptions& options) {
   const int64_t batch_size = options.batch_size.value_or(kDefaultBatchSize);
   return predict_all(data::from_tensor_slices({{"x", x}}).batch(batch_size),
-                     {.steps = options.steps});
+                     {.steps = options.steps, .interruptible = options.interruptible});
 }
 
 std::vector<Tensor> Model::predict_batch(const data::DistributedBatch& batch) {
