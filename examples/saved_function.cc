@@ -1,5 +1,6 @@
-// A traced function in files: its graph and, by name, the values of its variables. --save writes
-// them, --load runs the function in a process that has no code for it.
+// A traced function in files: its graph, one for each size of a batch, and, by name, the values of
+// its variables. --save writes them, --load runs them in a process that has no code for the
+// function.
 #include <cstdio>
 
 #include "cohort.h"
@@ -8,7 +9,13 @@ using namespace cohort;
 
 namespace {
 
-Tensor example() { return Tensor::from<float>({1, 0, -1}, {1, 3}); }
+constexpr int64_t kSizes[] = {1, 2};  // of batches
+
+Tensor example(int64_t size) { return Tensor::full(DType::kFloat32, {size, 3}, 1); }
+
+std::string path_of(const std::string& folder, int64_t size) {
+  return str(folder, "/predict-", size, ".graph");
+}
 
 void print(const Tensor& probabilities) {
   std::printf("probabilities=%s\n", to_string(probabilities).c_str());
@@ -21,28 +28,35 @@ void save(const std::string& folder) {
                        }});
   const Function predict =
       function([&](Value x) { return ops::softmax(ops::matmul(x, w->read())); }, "predict");
-  print(predict({example()})[0]);
 
   create_folders(folder);
   write_safetensors(folder + "/variables.safetensors", {.tensors = {{w->name(), w->value()}}});
-  write_file_atomically(folder + "/predict.graph",
-                        serialize_function(predict.trace({example().spec()})));
+  for (const int64_t size : kSizes) {
+    print(predict({example(size)})[0]);
+    write_file_atomically(path_of(folder, size),
+                          serialize_function(predict.trace({example(size).spec()})));
+  }
 }
 
 void load(const std::string& folder) {
+  // Made once, so that the functions of all sizes have the same ones.
+  std::map<std::string, std::shared_ptr<Variable>> variables;
   const auto values = read_safetensors(folder + "/variables.safetensors").tensors;
-  const auto make_variable = [&](const std::string& name) -> std::shared_ptr<Resource> {
-    const auto found = values.find(name);
-    if (found == values.end()) return nullptr;
-    const Tensor& value = found->second;
-    return create_variable(
-        {.name = name, .spec = value.spec(), .initial_value = [&] { return value; }});
+  for (const auto& each : values)
+    variables[each.first] =
+        create_variable({.name = each.first, .spec = each.second.spec(), .initial_value = [&] {
+                           return each.second;
+                         }});
+  const auto find_variable = [&](const std::string& name) -> std::shared_ptr<Resource> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second;
   };
-  const GraphFunction predict =
-      import_function(read_file(folder + "/predict.graph"), make_variable);
-  Plan plan(predict, PlanOptions{});
-  const std::vector<Tensor> inputs = {example()};
-  print(plan.run(inputs, StepInfo{})[0]);
+  for (const int64_t size : kSizes) {
+    const GraphFunction predict = import_function(read_file(path_of(folder, size)), find_variable);
+    Plan plan(predict, PlanOptions{});
+    const std::vector<Tensor> inputs = {example(size)};
+    print(plan.run(inputs, StepInfo{})[0]);
+  }
 }
 
 }  // namespace
