@@ -152,15 +152,22 @@ struct Function::State {
   std::atomic<int64_t> calls = 0;
   std::atomic<int> trace_count = 0;
   std::atomic<std::thread::id> tracing;  // the thread that is inside the body
-  std::mutex mutex;                      // guards what follows
+  std::mutex mutex;                      // guards what follows; held while it traces and compiles
   std::vector<std::unique_ptr<Trace>> traces;
-  std::vector<std::unique_ptr<Specialisation>> specialisations;
   std::vector<ReplicaGroup> agreed;  // groups of different signatures whose traces are alike
+  // Guards what it takes to find a plan, for a moment: no call of a known one waits for a new one.
+  // Held besides `mutex` where that changes.
+  mutable std::mutex finding;
+  std::vector<std::unique_ptr<Specialisation>> specialisations;  // and Trace::is_replaced
 
-  std::unique_lock<std::mutex> lock() {
+  void require_outside() const {
     if (tracing == std::this_thread::get_id())
       fail(Code::kFailedPrecondition, "function \"", name,
            "\" cannot be called from its own body while it is traced");
+  }
+
+  std::unique_lock<std::mutex> lock() {
+    require_outside();
     return std::unique_lock(mutex);
   }
 
@@ -237,7 +244,7 @@ struct Function::State {
         invalid("function \"", name, "\": input ", i, " has no value; it was never assigned");
   }
 
-  // REQUIRES: mutex held, for this and all that follow.
+  // REQUIRES: mutex held, for this and what follows.
   const Trace& trace(const Signature& signature, const ReplicaGroup& group) {
     if (group.signatures.empty() || std::find(agreed.begin(), agreed.end(), group) != agreed.end())
       return trace_one(signature, group);
@@ -263,6 +270,7 @@ struct Function::State {
     for (Trace* const absent : all) {
       if (other == nullptr || absent->waits) continue;
       traces.push_back(std::make_unique<Trace>(waiting(*absent, *other)));
+      const std::lock_guard replacing(finding);
       absent->is_replaced = true;
       agreed.clear();  // it may be the one that other groups have agreed on
     }
@@ -323,13 +331,36 @@ struct Function::State {
     for (Attempt& one : all) keep(std::move(one.trace));
   }
 
+  // The plan for a call, or null where there is none yet.
+  Specialisation* find_plan(std::span<const Tensor> inputs, const PlanOptions& options,
+                            const ReplicaGroup& group) const {
+    const std::lock_guard guard(finding);
+    for (const auto& known : specialisations)
+      if (known->serves(inputs, options, group)) return known.get();
+    return nullptr;
+  }
+
+  // Without `mutex`.
   Specialisation& specialisation(std::span<const Tensor> inputs, const PlanOptions& options,
                                  const ReplicaGroup& group) {
+    require_outside();
+    if (Specialisation* const known = find_plan(inputs, options, group)) return *known;
     const auto guard = lock();
-    for (const auto& known : specialisations)
-      if (known->serves(inputs, options, group)) return *known;
-    return *specialisations.emplace_back(
-        std::make_unique<Specialisation>(trace(specs_of(inputs), group), options, group));
+    // Another thread may have made it meanwhile.
+    if (Specialisation* const known = find_plan(inputs, options, group)) return *known;
+    auto made = std::make_unique<Specialisation>(trace(specs_of(inputs), group), options, group);
+    const std::lock_guard adding(finding);
+    return *specialisations.emplace_back(std::move(made));
+  }
+
+  FunctionMemory memory() const {
+    const std::lock_guard guard(finding);
+    FunctionMemory all;
+    for (const auto& each : specialisations) {
+      const PlanStats& stats = each->plan.stats();
+      all += {1, stats.arena_bytes + stats.bucket_bytes + stats.scratch_bytes};
+    }
+    return all;
   }
 };
 
@@ -358,6 +389,8 @@ const GraphFunction& Function::trace(const Signature& signature, const ReplicaGr
 }
 
 int Function::trace_count() const { return state_->trace_count; }
+
+FunctionMemory Function::memory() const { return state_->memory(); }
 
 const std::string& Function::name() const { return state_->name; }
 

@@ -18,14 +18,33 @@
 
 namespace cohort {
 
+// What the plans of functions hold, for reports. Variables are not in it.
+struct FunctionMemory {
+  int plans = 0;     // one for each signature, device and replica that has run
+  size_t bytes = 0;  // of their intermediates, buckets and working memory, on all devices
+
+  FunctionMemory& operator+=(const FunctionMemory& other) {
+    plans += other.plans;
+    bytes += other.bytes;
+    return *this;
+  }
+};
+
 // A C++ function over values, turned into a graph: called once for each new input signature (dtypes
 // and shapes) to record nodes, then only the compiled Plan runs. A body that asks for the other
 // replicas' shapes (shapes_on_replicas) is called again for each combination of them, as often as
 // it takes to answer. The body must depend on nothing but its arguments, captured constants and
 // variables, and cannot call the function itself (kFailedPrecondition). What it throws arrives as
 // it was thrown. A body over a vector looks at its size itself; that of function(), below, whose
-// parameters are single values, is only called with as many. Thread-safe; a cheap handle, copies
-// share the cache.
+// parameters are single values, is only called with as many. A cheap handle; copies share the
+// cache.
+//
+// Thread-safe. Calls of one signature take turns; those of others go on beside them, also while a
+// new one is traced and compiled. Many threads that are to call it at the same time, as those of a
+// server, have a Plan of trace() each (docs/functions.md).
+//
+// Each signature that has been called has a plan, whose memory the function keeps: lengths that are
+// ever new add up, and a last batch of fewer rows has a plan of its own.
 class Function {
  public:
   using Body = std::function<std::vector<Value>(const std::vector<Value>&)>;
@@ -51,6 +70,8 @@ class Function {
   // How many graphs there are: one for each signature and strategy. A notice (core/base/notice.h)
   // tells once of a function that has many, as where each batch has another shape.
   int trace_count() const;
+  // What its plans hold by now.
+  FunctionMemory memory() const;
   const std::string& name() const;
 
  private:

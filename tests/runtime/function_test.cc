@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
+#include <future>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
@@ -399,6 +401,39 @@ TEST(FunctionTest, SeveralThreadsMayCallIt) {
     });
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(calls, 3);
+}
+
+TEST(FunctionTest, AKnownSignatureDoesNotWaitForOneThatIsTraced) {
+  constexpr std::chrono::seconds kDeadline(20);
+  std::promise<void> is_traced, has_run;
+  const Function f = function([&](Value x) {
+    if (x.shape()[0] == 2) {
+      is_traced.set_value();
+      EXPECT_EQ(has_run.get_future().wait_for(kDeadline), std::future_status::ready);
+    }
+    return x + 1.0;
+  });
+  f({vector_of(1, 1)});
+  std::thread other([&] { EXPECT_EQ(f({vector_of(2, 1)})[0].shape()[0], 2); });
+  EXPECT_EQ(is_traced.get_future().wait_for(kDeadline), std::future_status::ready);
+  EXPECT_EQ(f({vector_of(1, 3)})[0].item(), 4);
+  has_run.set_value();
+  other.join();
+}
+
+TEST(FunctionTest, TellsWhatItsPlansHold) {
+  const Function f = function([](Value x) { return ops::reduce_sum(ops::cumsum(x * 2.0, 0)); });
+  f.trace(floats(100));
+  EXPECT_EQ(f.memory().plans, 0) << "traced, and not compiled";
+  f({vector_of(100, 1)});
+  const FunctionMemory one = f.memory();
+  EXPECT_EQ(one.plans, 1);
+  EXPECT_GE(one.bytes, 100 * sizeof(float));
+  f({vector_of(100, 2)});
+  EXPECT_EQ(f.memory().bytes, one.bytes);
+  f({vector_of(200, 1)});
+  EXPECT_EQ(f.memory().plans, 2);
+  EXPECT_GT(f.memory().bytes, 2 * one.bytes);
 }
 
 }  // namespace
