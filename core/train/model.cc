@@ -323,6 +323,12 @@ std::vector<Tensor> Model::predict_batch(const data::DistributedBatch& batch) {
   return outputs;
 }
 
+FunctionMemory Model::step_memory() const {
+  FunctionMemory all = state_->predict.memory();
+  if (state_->stepper) all += state_->stepper->memory();
+  return all;
+}
+
 Value Model::operator()(const Value& x, const nn::CallContext& context) const {
   require_loaded();
   return state_->network(x, context);

@@ -15,6 +15,7 @@
 #include "core/nn/losses.h"
 #include "core/nn/metrics.h"
 #include "core/optim/optimizer.h"
+#include "core/runtime/function.h"
 #include "core/train/callback.h"
 #include "core/train/checkpoint.h"
 #include "core/train/history.h"
@@ -166,6 +167,9 @@ class Model {
   // The network's output for all rows, one below the other in the order of the dataset. Labels and
   // weights are passed over. A stop that is asked for meanwhile, as of fit(), ends it with
   // kCancelled, but in a callback of fit(). kInvalidArgument for a network of several outputs.
+  //
+  // It is for many rows: each call begins a pass over a dataset. Single rows, as of a server, are
+  // much quicker by a plan of a function that calls the model (docs/functions.md).
   Tensor predict(const data::Dataset& dataset, const PredictOptions& options = {});
   Tensor predict(const Tensor& x, const PredictOptions& options = {});
   // The same of any number of outputs: a tensor for each, by output_names().
@@ -191,8 +195,12 @@ class Model {
 
   // A table of layers, output shapes and parameter counts; with several replicas also the bytes of
   // variables that each device holds: the weights and, of a compiled model, what its optimizer
-  // keeps so far. Like saving, it needs a built model (kFailedPrecondition).
+  // keeps so far. Once it has trained or predicted, also step_memory(). Like saving, it needs a
+  // built model (kFailedPrecondition).
   std::string summary() const;
+  // What the compiled steps of training, evaluation and prediction hold in this process. Each shape
+  // of batches has a step of its own, and all are kept.
+  FunctionMemory step_memory() const;
 
   // Weights alone, as a safetensors file. A file that is loaded before the model is built is read
   // again when it is: by build(), or what builds it first, which throws what does not fit. Until it

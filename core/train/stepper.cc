@@ -328,6 +328,11 @@ Tensor Stepper::weights_of(const data::Batch& batch, const std::string& output, 
   return weights;
 }
 
+FunctionMemory Stepper::memory() const {
+  FunctionMemory all = train_.memory();
+  return all += test_.memory();
+}
+
 Logs Stepper::logs(const Totals& totals) const {
   Logs logs{{"loss", totals.rows > 0 ? totals.loss / static_cast<double>(totals.rows) : 0}};
   for (size_t i = 0; i < metrics_.size(); ++i) {

@@ -57,6 +57,9 @@ class Stepper {
   void train(const data::DistributedBatch& batch, const ClassWeight& class_weight, Totals& totals);
   void test(const data::DistributedBatch& batch, Totals& totals);
 
+  // What its compiled steps hold.
+  FunctionMemory memory() const;
+
   // The results that the sums amount to: "loss" and each metric; 0 before the first batch.
   Logs logs(const Totals& totals) const;
 

@@ -60,6 +60,9 @@ std::string Model::summary() const {
       << with_thousands(total.parameters - total.trainable_parameters) << '\n';
   if (strategy().num_replicas_in_sync() > 1)
     out << memory_lines(strategy().devices(), all_variables());
+  if (const FunctionMemory memory = step_memory(); memory.plans > 0)
+    out << "Compiled steps: " << memory.plans << ", which hold "
+        << with_thousands(static_cast<int64_t>(memory.bytes)) << " B\n";
   return out.str();
 }
 

@@ -68,5 +68,24 @@ TEST_F(SummaryTest, DoesNotSpeakOfDevicesWhereThereIsOneReplica) {
   EXPECT_THAT(model.summary(), Not(HasSubstr("cpu")));
 }
 
+TEST_F(SummaryTest, TellsWhatCompiledStepsHold) {
+  auto model = small_model();
+  model.compile({.optimizer = optim::SGD(0.1), .loss = losses::MeanSquaredError()});
+  const auto train = [&](int64_t rows) {
+    model.fit(Tensor::zeros(DType::kFloat32, {rows, 2}), Tensor::zeros(DType::kFloat32, {rows, 3}),
+              {.verbose = Verbose::kSilent, .batch_size = 4});
+    return model.step_memory();
+  };
+  EXPECT_EQ(model.step_memory().plans, 0);
+  const FunctionMemory full = train(8);
+  EXPECT_EQ(full.plans, 1);
+  EXPECT_GT(full.bytes, 0u);
+  const FunctionMemory with_partial = train(7);
+  EXPECT_EQ(with_partial.plans, 2) << "the last batch has 3 rows";
+  EXPECT_GT(with_partial.bytes, full.bytes);
+  EXPECT_EQ(train(7).plans, 2);
+  EXPECT_THAT(model.summary(), HasSubstr("Compiled steps: 2, which hold "));
+}
+
 }  // namespace
 }  // namespace cohort
