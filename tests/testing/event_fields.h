@@ -80,6 +80,20 @@ inline std::vector<Field> fields(std::string_view message) {
   return out;
 }
 
+// The scalars of this tag, in the order of the file.
+inline std::vector<float> scalars(std::string_view file, std::string_view tag) {
+  std::vector<float> found;
+  for (const std::string_view record : records(file))
+    for (const Field& event : fields(record)) {
+      if (event.number != 5) continue;
+      for (const Field& value : fields(event.bytes)) {
+        const auto parts = fields(value.bytes);
+        if (parts[0].bytes == tag && parts[1].number == 2) found.push_back(parts[1].number32);
+      }
+    }
+  return found;
+}
+
 // How many numbers each histogram of this tag has, in the order of the file.
 inline std::vector<double> histogram_counts(std::string_view file, std::string_view tag) {
   std::vector<double> counts;

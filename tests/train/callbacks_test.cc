@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "core/base/file.h"
+#include "tests/testing/event_fields.h"
 #include "tests/train/testing.h"
 
 namespace cohort {
@@ -418,6 +419,25 @@ TEST(TensorBoard, WritesTrainingAndValidationApart) {
   EXPECT_EQ(train.find("epoch_late_workers_share"), std::string::npos) << "there are no others";
   EXPECT_EQ(validation.find("_share"), std::string::npos);
   EXPECT_EQ(validation.find("val_"), std::string::npos);
+}
+
+TEST(TensorBoard, WritesTheLearningRateOfEachEpoch) {
+  const auto train = [](const optim::LearningRate& rate, std::vector<CallbackPtr> callbacks) {
+    const std::string folder = make_folder();
+    auto model = nn::Sequential({nn::Dense(2)});
+    model.compile({.optimizer = optim::SGD(rate),
+                   .loss = losses::SparseCategoricalCrossentropy({.from_logits = true})});
+    callbacks.push_back(callbacks::TensorBoard(folder));
+    fit(model, 2, std::move(callbacks));  // of one step each
+    return event_fields::scalars(only_file(folder + "/train"), "epoch_learning_rate");
+  };
+  using ::testing::ElementsAre;
+  using ::testing::FloatEq;
+  EXPECT_THAT(train(0.5, {}), ElementsAre(0.5f, 0.5f));
+  const auto halve = [](int64_t epoch, double rate) { return epoch == 0 ? rate : rate / 2; };
+  EXPECT_THAT(train(0.5, {callbacks::LearningRateScheduler(halve)}), ElementsAre(0.5f, 0.25f));
+  const optim::Schedule falling([](const Value& updates) { return 1.0 / (1.0 + updates); });
+  EXPECT_THAT(train(falling, {}), ElementsAre(FloatEq(1.0f / 2), FloatEq(1.0f / 3)));
 }
 
 TEST(StepReport, PrintsALineForEachEpoch) {

@@ -50,6 +50,7 @@ class TensorBoardCallback : public Callback {
     }
     for (const auto& [name, value] : numbers_of(training.step_shares()))
       trained.try_emplace("epoch_" + name, value);
+    trained.try_emplace("epoch_learning_rate", training.model().optimizer().learning_rate());
     std::map<std::string, Histogram> histograms;
     for (const auto& [name, counts] : training.report().histograms)
       histograms["epoch_" + name] = counts;
