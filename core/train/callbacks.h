@@ -172,7 +172,7 @@ struct TensorBoardOptions {
 // Writes results as scalars to `directory`/train and `directory`/validation, tags "epoch_loss" and
 // so on, and the strategy's histograms (Strategy::take_report). In `directory`/train there is also
 // the learning rate at the end of the epoch, "epoch_learning_rate", and what steps took their time
-// for (StepShares): "epoch_step_ms", "epoch_compute_share",
+// for (StepShares): "epoch_step_ms", the mean time of a step, "epoch_compute_share",
 // "epoch_input_share", "epoch_communication_share" where that is known, and with several workers
 // "epoch_late_workers_share"; a result of such a name goes before. Those that the system refuses
 // are left out. The folder is made as ModelCheckpoint's is.
