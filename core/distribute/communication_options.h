@@ -14,8 +14,9 @@ CommunicationImplementation communication_implementation_from_name(std::string_v
 
 // Hints for collectives (tf.distribute.experimental.CommunicationOptions).
 struct CommunicationOptions {
-  // Gradients are reduced in buckets of about this size, in the order in which they become ready. 0
-  // chooses: a small first bucket, so that reduction starts early, and larger ones after it.
+  // Gradients are reduced in buckets of at least this size, the last ones apart, in the order in
+  // which they become ready. 0 chooses: 1 MiB for the first, so that reduction starts early, and 8
+  // MiB for those after it.
   int64_t bytes_per_pack = 0;
   // How long a replica may wait for the others in one collective; then the step is
   // kDeadlineExceeded, naming the replica. For debugging, since it costs a thread for each replica.

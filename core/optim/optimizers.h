@@ -74,7 +74,8 @@ struct LambOptions {
   std::string name = "optimizer";
 };
 // r = m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + epsilon) with Adam's m and v; w -= lr r |w|
-// / |r|, where a norm of 0 makes the ratio 1 (You et al. 2019). Slots: momentum, velocity.
+// / |r|, where a norm of 0 makes the ratio 1 (You et al. 2019). Weight decay is no part of r, as in
+// Keras and unlike the paper. Slots: momentum, velocity.
 Optimizer Lamb(LearningRate learning_rate = 0.001, const LambOptions& options = {});
 
 }  // namespace cohort::optim
