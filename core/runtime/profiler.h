@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -25,8 +26,9 @@ class Profiler {
   // or moves it, that is a part of its own time.
   static constexpr const char* kCommunication = "communication";
 
-  // Active from construction to destruction; kFailedPrecondition when another one is.
-  Profiler();
+  // Active from construction to destruction; kFailedPrecondition when another one is. Events beyond
+  // so many are left out, of which a notice tells once: a step of a large network has thousands.
+  explicit Profiler(size_t max_events = 1'000'000);
   ~Profiler();
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
@@ -39,7 +41,10 @@ class Profiler {
                      Clock::time_point begin, Clock::time_point end, const std::string& row = "");
   // What has been recorded so far, in the order of recording.
   std::vector<Event> events() const;
-  // Writes the JSON file, as write_file_atomically() does.
+  // Writes the JSON file, as write_file_atomically() does. Times are of the host's clock, in
+  // microseconds since "baseTimeNanoseconds" of the file, the last multiple of a million seconds,
+  // so that the events of all workers' files make one trace (docs/multi-worker.md). Each replica's
+  // rows are below its number, process and host.
   void write(const std::string& path) const;
   // Total time and calls of each op, the longest first, as a table for people. Percentages are of
   // the time of all kernels.
@@ -48,6 +53,10 @@ class Profiler {
  private:
   static std::atomic<Profiler*> active_;
   static std::mutex mutex_;  // of the active one's events; held when it ends
+  const size_t max_events_;
+  bool is_full_ = false;  // an event was left out
+  // The same moment by both clocks.
+  const std::chrono::system_clock::time_point wall_start_ = std::chrono::system_clock::now();
   const Clock::time_point start_ = Clock::now();
   std::vector<Event> events_;
 };

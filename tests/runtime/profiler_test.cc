@@ -5,6 +5,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string_view>
+#include <unistd.h>
 #include <utility>
 
 #include <gtest/gtest.h>
@@ -13,6 +16,7 @@
 #include "core/base/cancellation.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/notice.h"
 #include "core/collective/forwarding_communicator.h"
 #include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
@@ -59,9 +63,14 @@ TEST_F(ProfilerTest, WritesEveryKernelOfAPlanInTheOrderAndTimeInWhichItRan) {
       std::chrono::duration<double, std::micro>(Profiler::Clock::now() - before).count();
 
   std::map<std::pair<int, int>, std::string> rows;
-  std::vector<std::string> kernels;
+  std::vector<std::string> processes, kernels;
+  std::optional<double> first_begin;
   double last_end = 0;
   for (const Json& event : trace_of(profiler)) {
+    if (event.at("name") == "process_name") {
+      processes.push_back(event.at("args").at("name").get<std::string>());
+      continue;
+    }
     const std::pair row(event.at("pid").get<int>(), event.at("tid").get<int>());
     if (event.at("ph") == "M") {
       EXPECT_EQ(event.at("name"), "thread_name");
@@ -74,9 +83,16 @@ TEST_F(ProfilerTest, WritesEveryKernelOfAPlanInTheOrderAndTimeInWhichItRan) {
     kernels.push_back(str(row.first, event.at("cat").get<std::string>()));
     EXPECT_GE(event.at("ts").get<double>(), last_end - kRounding) << event;
     EXPECT_GT(event.at("dur").get<double>(), 0) << event;
+    if (!first_begin) first_begin = event.at("ts").get<double>();
     last_end = event.at("ts").get<double>() + event.at("dur").get<double>();
   }
-  EXPECT_LE(last_end, elapsed);
+  ASSERT_TRUE(first_begin);
+  EXPECT_LE(last_end - *first_begin, elapsed);
+  ASSERT_EQ(processes.size(), 2u);
+  for (size_t replica = 0; replica < processes.size(); ++replica)
+    EXPECT_TRUE(
+        processes[replica].starts_with(str("replica ", replica, ", process ", getpid(), " on ")))
+        << processes[replica];
   EXPECT_EQ(rows.size(), 4u) << "one for each kernel name of each replica";
   std::vector<std::string> expected;
   for (int i = 0; i < kSteps; ++i)
@@ -86,18 +102,36 @@ TEST_F(ProfilerTest, WritesEveryKernelOfAPlanInTheOrderAndTimeInWhichItRan) {
   EXPECT_EQ(kernels, expected);
 }
 
-TEST_F(ProfilerTest, WritesTimesInMicrosecondsSinceItsStart) {
-  const auto before = Profiler::Clock::now();
-  Profiler profiler;
-  const auto start = Profiler::Clock::now();
-  record("dense/MatMul", "MatMul", 3, start, microseconds(1500), microseconds(250));
-  const Json event = trace_of(profiler).at(1);
-  const double late = std::chrono::duration<double, std::micro>(start - before).count();
+TEST_F(ProfilerTest, WritesTimesOfTheHostsClockInMicroseconds) {
+  constexpr double kRounding = 1;  // of microseconds since 1970 in a double
+  const auto now = [] {
+    const auto time = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration<double, std::micro>(time).count();
+  };
+  const double before = now();
+  const Profiler profiler;
+  record("dense/MatMul", "MatMul", 3, Profiler::Clock::now(), microseconds(1500),
+         microseconds(250));
+  const double after = now();
+  const Json event = trace_of(profiler).at(2);
   EXPECT_EQ(event.at("name"), "dense/MatMul");
   EXPECT_EQ(event.at("pid"), 3);
-  EXPECT_GE(event.at("ts").get<double>(), 1500);
-  EXPECT_LE(event.at("ts").get<double>(), 1500 + late);
-  EXPECT_NEAR(event.at("dur").get<double>(), 250, 1e-6);
+  EXPECT_NEAR(event.at("dur").get<double>(), 250, 1e-3);
+  const auto base = Json::parse(read_file(path_)).at("baseTimeNanoseconds").get<int64_t>();
+  EXPECT_EQ(base % 1'000'000'000'000'000, 0) << "the same in the files of other workers";
+  const double begin = static_cast<double>(base) / 1e3 + event.at("ts").get<double>();
+  EXPECT_GE(begin, before + 1500 - kRounding);
+  EXPECT_LE(begin, after + 1500 + kRounding);
+}
+
+TEST_F(ProfilerTest, LeavesOutWhatIsBeyondItsLimitAndSaysSoOnce) {
+  std::string said;
+  set_notice_sink([&](std::string_view lines) { said += lines; });
+  const Profiler profiler(3);
+  for (int i = 0; i < 5; ++i) record("a", "Add", 0, Profiler::Clock::now(), {}, {});
+  set_notice_sink({});
+  EXPECT_EQ(profiler.events().size(), 3u);
+  EXPECT_EQ(said, "warning: the profiler has 3 events, and leaves out what follows\n");
 }
 
 TEST_F(ProfilerTest, WritesEventsIntoTheRowsTheyAreGiven) {
@@ -109,6 +143,7 @@ TEST_F(ProfilerTest, WritesEventsIntoTheRowsTheyAreGiven) {
   std::map<int, std::string> rows;
   std::vector<std::string> events;
   for (const Json& event : trace_of(profiler)) {
+    if (event.at("name") == "process_name") continue;
     const int row = event.at("tid").get<int>();
     if (event.at("ph") == "M")
       rows[row] = event.at("args").at("name").get<std::string>();
@@ -125,8 +160,8 @@ TEST_F(ProfilerTest, WritesNamesThatNeedEscapesOrAreNoText) {
   record("a \"b\"\n", "Add", 0, start, {}, {});
   record("\xff", "Add", 0, start, {}, {});
   const Json trace = trace_of(profiler);
-  EXPECT_EQ(trace.at(1).at("name"), "a \"b\"\n");
-  EXPECT_EQ(trace.at(2).at("name"), "\uFFFD");
+  EXPECT_EQ(trace.at(2).at("name"), "a \"b\"\n");
+  EXPECT_EQ(trace.at(3).at("name"), "\uFFFD");
 }
 
 TEST_F(ProfilerTest, WithoutEventsWritesAnEmptyTrace) {
