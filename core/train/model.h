@@ -138,6 +138,9 @@ struct PredictOptions {
 // and the same ones for a fresh model with the same calls and global seed. Training's do not depend
 // on them.
 //
+// predict() is for many rows: each call begins a pass over a dataset. Single rows, as of a server,
+// are much quicker by a plan of a function that calls the model (docs/functions.md).
+//
 // A batch is a data::Batch: "label" is the target, "weight" the optional weight of each row, or of
 // each of its time steps, in the loss and weighted_metrics (as FitOptions::sample_weight),
 // everything else in order the inputs of the network. A network of several outputs has a target for
@@ -167,9 +170,6 @@ class Model {
   // The network's output for all rows, one below the other in the order of the dataset. Labels and
   // weights are passed over. A stop that is asked for meanwhile, as of fit(), ends it with
   // kCancelled, but in a callback of fit(). kInvalidArgument for a network of several outputs.
-  //
-  // It is for many rows: each call begins a pass over a dataset. Single rows, as of a server, are
-  // much quicker by a plan of a function that calls the model (docs/functions.md).
   Tensor predict(const data::Dataset& dataset, const PredictOptions& options = {});
   Tensor predict(const Tensor& x, const PredictOptions& options = {});
   // The same of any number of outputs: a tensor for each, by output_names().
