@@ -195,6 +195,71 @@ TEST_P(ReplicaContextTest, GradientsPassThroughGathers) {
     for (const double gradient : elements(results[r])) EXPECT_DOUBLE_EQ(gradient, scale * row++);
 }
 
+class CollectiveGradientTest : public ReplicaContextTest {
+ protected:
+  // A collective of x, whose result has the shape of `weights`.
+  using Collective = std::function<Value(const Value& x, const Value& weights)>;
+
+  // Expects that gradients() of the loss of each replica, sum(weights * y^2) of
+  // y = collective(sin(x)), is by its x what central differences of the sum of all losses are.
+  void expect_differences(const PerReplica<Tensor>& x, const PerReplica<Tensor>& weights,
+                          const Collective& collective) {
+    const auto step = strategy.function([&](Value own, Value factors) {
+      const Value y = collective(ops::sin(own), factors);
+      const Value loss = ops::reduce_sum(ops::square(y) * factors);
+      return std::vector<Value>{loss, gradients(loss, {own})[0].values};
+    });
+    const auto sum_of_losses = [&](int moved, int64_t element, double by) {
+      PerReplica<Tensor> point = x;
+      point[moved] = point[moved].clone();
+      point[moved].data<double>()[element] += by;
+      const auto results = strategy.run(step, point, weights);
+      return over_replicas([&](int r) { return results[0][r].item(); });
+    };
+    constexpr double kStep = 1e-4;
+    const auto results = strategy.run(step, x, weights);
+    for (int r = 0; r < replicas(); ++r)
+      for (int64_t i = 0; i < x[r].num_elements(); ++i)
+        EXPECT_NEAR(results[1][r].data<double>()[i],
+                    (sum_of_losses(r, i, kStep) - sum_of_losses(r, i, -kStep)) / (2 * kStep), 1e-4)
+            << "element " << i << " of replica " << r;
+  }
+
+  // Of each replica, none of the third one's; and of all together.
+  static int64_t rows_of(int replica) { return (replica + 1) % 3; }
+  std::vector<int64_t> extents() const {
+    std::vector<int64_t> rows;
+    for (int r = 0; r < replicas(); ++r) rows.push_back(rows_of(r));
+    return rows;
+  }
+  int64_t all_rows() const {
+    return static_cast<int64_t>(over_replicas([](int r) { return rows_of(r); }));
+  }
+};
+COHORT_FOR_ALL_REPLICAS(CollectiveGradientTest);
+
+TEST_P(CollectiveGradientTest, OfAllReduceIsThatOfTheSumOfLosses) {
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean})
+    expect_differences(each([](int r) { return counting(r, 2, 1); }),
+                       each([](int r) { return counting(1 + r, 2, 1); }),
+                       [op](const Value& x, const Value&) { return ops::all_reduce({x}, op)[0]; });
+}
+
+TEST_P(CollectiveGradientTest, OfAllGatherIsThatOfTheSumOfLosses) {
+  expect_differences(
+      each([](int r) { return counting(r, rows_of(r), 2); }),
+      each([&](int r) { return counting(1 + r, all_rows(), 2); }),
+      [this](const Value& x, const Value&) { return ops::all_gather(x, extents()); });
+}
+
+TEST_P(CollectiveGradientTest, OfReduceScatterIsThatOfTheSumOfLosses) {
+  expect_differences(each([&](int r) { return counting(r, all_rows(), 1); }),
+                     each([](int r) { return counting(1 + r, rows_of(r), 1); }),
+                     [this](const Value& x, const Value& weights) {
+                       return ops::reduce_scatter(x, extents(), weights.shape()[0]);
+                     });
+}
+
 constexpr int64_t kRows = 10;
 
 // What slices amount to as a table of `rows` rows; each row may come only once.
