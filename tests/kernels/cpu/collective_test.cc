@@ -45,11 +45,17 @@ Attributes start_attributes(bool conditional) {
 class Collectives : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Replicas, Collectives, ::testing::Values(1, 2, 3, 4, 7));
 
-// rows x 2 elements: 1, 2, 3, ... plus 100 for each replica id.
+// All dtypes that are reduced, and extents of a value's first axis.
+constexpr DType kNumbers[] = {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16,
+                              DType::kInt32,   DType::kInt64,   DType::kUInt8};
+constexpr int64_t kRows[] = {0, 1, 3, 7};
+
+// rows x 2 elements: 1, 2, 3, ... plus 5 for each replica id, so that every dtype has each of kRows
+// and its sum over 7 replicas.
 Tensor rows_of(int replica, int64_t rows, DType dtype = DType::kFloat32) {
   Tensor wide(DType::kFloat64, {rows, 2});
   for (int64_t i = 0; i < rows * 2; ++i)
-    wide.data<double>()[i] = static_cast<double>(i + 1 + 100 * replica);
+    wide.data<double>()[i] = static_cast<double>(i + 1 + 5 * replica);
   return wide.cast(dtype);
 }
 
@@ -62,16 +68,21 @@ std::vector<double> sum_of_rows(int replicas, int64_t rows) {
   return sum;
 }
 
-TEST_P(Collectives, AllReduceTakesValuesOfSeveralDTypes) {
+TEST_P(Collectives, AllReduceTakesValuesOfAllDTypesAndExtents) {
   on_replicas(GetParam(), [&](const StepInfo& step) {
-    const Tensor a = rows_of(step.replica_id, 5), b = rows_of(step.replica_id, 0),
-                 c = rows_of(step.replica_id, 3, DType::kInt64);
-    for (const int in_place : {-1, 0, 2}) {
-      const auto out = run_kernel(
-          "AllReduce", {a, b, c}, {a.spec(), b.spec(), c.spec()}, reduction(ReduceOp::kSum),
-          {.step = step, .in_place_output = in_place, .in_place_input = in_place});
-      expect_near(sum_of_rows(GetParam(), 5), out[0], 0, "float32");
-      expect_near(sum_of_rows(GetParam(), 3), out[2], 0, "int64");
+    std::vector<Tensor> values;
+    std::vector<TensorSpec> specs;
+    for (const DType dtype : kNumbers)
+      for (const int64_t rows : kRows) {
+        values.push_back(rows_of(step.replica_id, rows, dtype));
+        specs.push_back(values.back().spec());
+      }
+    for (const int in_place : {-1, 0, 3}) {
+      const auto out =
+          run_kernel("AllReduce", values, specs, reduction(ReduceOp::kSum),
+                     {.step = step, .in_place_output = in_place, .in_place_input = in_place});
+      for (size_t i = 0; i < out.size(); ++i)
+        expect_near(sum_of_rows(GetParam(), specs[i].shape[0]), out[i], 0, str(specs[i]));
     }
   });
 }
@@ -152,6 +163,27 @@ TEST_P(Collectives, StartedReductionsEndWithTheirWaitsStepAfterStep) {
         expect_near(sum_of_rows(GetParam(), 700), sums[1], 0, "its second value");
       }
     });
+}
+
+TEST_P(Collectives, StartedReductionsTakeEveryDTypeAndExtent) {
+  for (const DType dtype : kNumbers)
+    for (const bool in_place : {false, true})
+      on_replicas(GetParam(), [&](const StepInfo& step) {
+        std::vector<Tensor> together;
+        for (const int64_t rows : kRows) {
+          together.push_back(rows_of(step.replica_id, rows, dtype));
+          StartAndWait alone({together.back().clone()}, start_attributes(false), in_place);
+          alone.start(step);
+          expect_near(sum_of_rows(GetParam(), rows), alone.wait(step)[0], 0,
+                      str(rows, " rows of ", dtype));
+        }
+        StartAndWait all(together, start_attributes(false), in_place);
+        all.start(step);
+        const auto sums = all.wait(step);
+        for (size_t i = 0; i < sums.size(); ++i)
+          expect_near(sum_of_rows(GetParam(), kRows[i]), sums[i], 0,
+                      str(kRows[i], " rows of ", dtype, " among others"));
+      });
 }
 
 TEST_P(Collectives, AConditionSaysAtEachStepWhetherToReduce) {
@@ -311,13 +343,19 @@ TEST(CollectiveErrors, AGraphTracedForOtherReplicasIsRefused) {
 
 TEST_P(Collectives, BroadcastGivesTheRootsValue) {
   on_replicas(GetParam(), [&](const StepInfo& step) {
-    for (int root = 0; root < GetParam(); ++root)
+    const auto expect_root = [&](int root, int64_t rows, DType dtype) {
       for (const int in_place : {-1, 0}) {
-        const Tensor value = rows_of(step.replica_id, 6, DType::kFloat64);
+        const Tensor value = rows_of(step.replica_id, rows, dtype);
         const auto out =
             run_kernel("Broadcast", {value}, {value.spec()}, {{"root", int64_t{root}}},
                        {.step = step, .in_place_output = in_place, .in_place_input = in_place});
-        expect_near(to_doubles(rows_of(root, 6)), out[0], 0, str("root ", root));
+        expect_same_bytes(rows_of(root, rows, dtype), out[0], str("root ", root));
+      }
+    };
+    for (int root = 0; root < GetParam(); ++root)
+      for (const int64_t rows : kRows) {
+        for (const DType dtype : kNumbers) expect_root(root, rows, dtype);
+        expect_root(root, rows, DType::kBool);
       }
   });
   EXPECT_THROW(on_replicas(GetParam(),
