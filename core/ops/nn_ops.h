@@ -67,8 +67,8 @@ Value log_softmax(const Value& x);  // over the last axis
 Value softmax(const Value& x, int64_t axis);
 Value log_softmax(const Value& x, int64_t axis);
 
-// -log softmax(logits)[label] for each row: logits [.., classes], labels integer [..] -> [..]. A
-// label out of range is kOutOfRange at run time.
+// -log softmax(logits)[label] for each row: logits [.., classes], of one class at least, labels
+// integer [..] -> [..]. A label out of range is kOutOfRange at run time.
 Value sparse_softmax_cross_entropy(const Value& logits, const Value& labels);
 // -sum(targets * log softmax(logits)) over the last axis; targets sum to 1. The gradient flows to
 // logits only.

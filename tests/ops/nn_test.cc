@@ -7,6 +7,7 @@
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/ops/nn_ops.h"
+#include "tests/testing/error_of.h"
 #include "tests/testing/evaluate.h"
 #include "tests/testing/gradient_check.h"
 
@@ -257,6 +258,20 @@ TEST(CrossEntropy, RefusesLabelsOfAnotherShape) {
   EXPECT_THROW(sparse_softmax_cross_entropy(logits, graph.add_input("y", {DType::kFloat32, {3}})),
                Error);
   EXPECT_THROW(softmax_cross_entropy(logits, graph.add_input("y", {DType::kFloat32, {3}})), Error);
+}
+
+TEST(CrossEntropy, RefusesLogitsWithoutClasses) {
+  Graph graph;
+  const Value logits = graph.add_input("x", {DType::kFloat32, {3, 0}}),
+              labels = graph.add_input("y", {DType::kInt32, {3}});
+  const std::function<void()> mistakes[] = {[&] { sparse_softmax_cross_entropy(logits, labels); },
+                                            [&] { softmax_cross_entropy(logits, logits); }};
+  for (const auto& mistake : mistakes) {
+    const Error error = testing::error_of(mistake);
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_NE(error.message().find("logits of shape [3,0] have no classes"), std::string::npos)
+        << error.message();
+  }
 }
 
 TEST(AttentionGradient, AgreesWithDifferences) {

@@ -51,8 +51,14 @@ TEST(Softmax, GivesADistributionForEachRow) {
                  [](const Tensors& in, const Attributes&) -> Tensors {
                    return {exp_of(log_softmax(in[0]))};
                  });
-  check_kernel("Softmax", {Tensor(DType::kFloat64, {3, 0})}, {},
-               [](const Tensors& in, const Attributes&) { return in; });
+}
+
+TEST(Softmax, OfRowsWithoutElementsIsAsEmpty) {
+  const Tensor empty(DType::kFloat64, {3, 0});
+  const auto first = [](const Tensors& in, const Attributes&) -> Tensors { return {in[0]}; };
+  for (const char* op : {"Softmax", "LogSoftmax"}) check_kernel(op, {empty}, {}, first);
+  for (const char* op : {"SoftmaxGrad", "LogSoftmaxGrad"})
+    check_kernel(op, {empty, empty}, {}, first);
 }
 
 TEST(Softmax, SurvivesLogitsThatOverflow) {
