@@ -10,7 +10,7 @@ import tempfile
 
 import source_tree
 
-# Files that people write; what tools leave in the tree makes no folder one of the project.
+# Files that people write; what tools leave in the tree makes no folder one of the project. Below tests/ they leave nothing.
 _WRITTEN = re.compile(r".*\.(h|cc|py|bzl|proto|md|sh|sbatch|yaml)$|(BUILD|WORKSPACE|run)$")
 _LEAST_WORDS = 10
 
@@ -20,8 +20,8 @@ def folders(root):
     found = set()
     for folder, below, names in os.walk(root):
         below[:] = [name for name in below if name == ".ci" or not name.startswith((".", "bazel-", "__"))]
-        if any(map(_WRITTEN.match, names)):
-            path = os.path.relpath(folder, root)
+        path = os.path.relpath(folder, root)
+        if any(map(_WRITTEN.match, names)) or (names and path.startswith("tests/")):
             while path not in ("", "."):
                 found.add(path)
                 path = os.path.dirname(path)
@@ -65,11 +65,12 @@ def self_test():
         write(root, "core/graph/README.md", "# core/graph\n\nGraphs.\n")
         write(root, "tests/data/README.md", "# tests/data\n\n" + enough)
         write(root, "tests/data/a.cc", "")
+        write(root, "tests/data/golden/shards", "")
         write(root, ".ci/run", "")
         write(root, ".cache/tool/BUILD", "")
         write(root, "logs/events.out", "")
         found = check_tree(root)
-    expected = [".ci/", "core/base/", "core/data/", "core/graph/", "tests/README"]
+    expected = [".ci/", "core/base/", "core/data/", "core/graph/", "tests/README", "tests/data/golden/"]
     as_expected = len(found) == len(expected) and all(map(str.startswith, found, expected))
     return [] if as_expected else [f"self-test: expected complaints about {expected}, found {found}"]
 
