@@ -181,8 +181,21 @@ class Setup(Dev):
         )
         self.assertEqual(self.calls(), [])
 
+    def test_as_another_user_without_sudo_tells_of_su(self):
+        few = self.folder / "few"
+        few.mkdir()
+        few.chmod(0o755)
+        for name in ("bash", "env", "dirname", "readlink", "sed", "cut"):
+            (few / name).symlink_to(shutil.which(name))
+        (self.folder / "bin/sudo").unlink()
+        path = f"{self.folder}/bin:{few}"
+        status, _, said = self.dev("setup", missing="compiler", user=self.ordinary_user(), PATH=path)
+        self.assertEqual(status, 3)
+        self.assertIn("To install them: su -c 'apt-get update && apt-get install --yes ", said)
+
     def test_as_another_user_on_a_terminal_asks(self):
-        for answer in ("n\n", "\n", "yes, please\n"):
+        end_of_input = "\x04"
+        for answer in ("n\n", "\n", "yes, please\n", end_of_input):
             status, seen = self.dev_on_terminal(answer, "setup", missing="compiler")
             self.assertEqual(status, 3, seen)
             self.assertIn(_COMPILER, seen)
