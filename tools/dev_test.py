@@ -23,10 +23,14 @@ _NOBODY = 65534
 _DEPENDENCIES = """\
 # Dependencies
 
-## Build and test
+## Build
 
 - `compiler`: makes programs
 - `library`: the products
+
+## Test
+
+- `framework`: runs tests
 
 ## Format and lint
 
@@ -40,6 +44,7 @@ _DEPENDENCIES = """\
 _MISSING = "Missing Debian packages:\n"
 _COMPILER = "compiler: makes programs\n"
 _LIBRARY = "library: the products\n"
+_FRAMEWORK = "framework: runs tests\n"
 _FORMATTER = "formatter: keeps one style\n"
 
 
@@ -210,10 +215,12 @@ class Setup(Dev):
 
     def test_comes_before_the_other_commands(self):
         user = self.ordinary_user()
-        for command in (["build"], ["test"], ["run", "first"]):
-            status, _, said = self.dev(*command, missing="library formatter", user=user)
-            self.assertEqual(status, 3, command)
-            self.assertIn(_MISSING + _LIBRARY + "To install them", said, "the formatter is not needed for that")
+        programs, everything = _MISSING + _LIBRARY, _MISSING + _LIBRARY + _FRAMEWORK
+        for wanted, commands in (programs, (["run", "first"], ["install"])), (everything, (["build"], ["test"])):
+            for command in commands:
+                status, _, said = self.dev(*command, missing="library framework formatter", user=user)
+                self.assertEqual(status, 3, command)
+                self.assertIn(wanted + "To install them", said, command)
         self.assertEqual(self.dev("format", missing="formatter", user=user)[0], 3)
         self.assertEqual(self.calls(), [])
 
