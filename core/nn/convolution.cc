@@ -89,7 +89,7 @@ class ConvolutionLayer : public LayerBase {
   // The convolution by a kernel [height, width, channels, multiplier]: one group for each channel.
   Value by_channel(const Value& x) const {
     const Shape& shape = kernel_->spec().shape;
-    require_features(x.shape(), shape[2]);
+    require_features(x.shape(), kernel_->spec(), 2);
     ops::Conv2DOptions options = convolution();
     options.groups = shape[2];
     const Value filter =

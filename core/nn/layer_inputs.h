@@ -23,11 +23,12 @@ inline int64_t features_of(const TensorSpec& input, int rank) {
   return input.shape.dim(-1);
 }
 
-// kInvalidArgument unless the last extent is what the layer was built for, where its ops would take
-// another one: 1 broadcasts.
-inline void require_features(const Shape& input, int64_t built) {
+// kInvalidArgument unless the last extent is what the layer was built for, which axis `axis` of a
+// weight has, where its ops would take another one: 1 broadcasts.
+inline void require_features(const Shape& input, const TensorSpec& weight, int axis) {
+  const int64_t built = weight.shape.dim(axis);
   if (input.rank() == 0 || input.dim(-1) != built)
-    invalid("was built for inputs with ", built, " features");
+    invalid("was built for inputs with ", built, " features, with weights ", weight);
 }
 
 // kInvalidArgument unless the input has the axes of images. To be called for each call of the

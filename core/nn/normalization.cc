@@ -61,7 +61,7 @@ class BatchNormalizationLayer final : public LayerBase {
   // Replicas with and without rows make the same nodes, so that their gradients meet in order.
   Value call(const std::vector<Value>& inputs, const CallContext& context) override {
     const Value& x = only_input(inputs);
-    require_features(x.shape(), moving_mean_->spec().shape[0]);
+    require_features(x.shape(), moving_mean_->spec(), 0);
     const Value gamma = read_or(gamma_, 1), beta = read_or(beta_, 0);
     if (!context.training || !trainable()) {
       const auto moving = moving_statistics();

@@ -18,8 +18,7 @@ class EmbeddingLayer final : public LayerBase {
         initializer_(options.embeddings_initializer) {}
 
  protected:
-  void build(const std::vector<TensorSpec>& inputs) override {
-    if (!is_integer(only_input(inputs).dtype)) invalid("looks up integers");
+  void build(const std::vector<TensorSpec>& /*inputs*/) override {
     embeddings_ = &add_weight("embeddings", table_, {.initializer = initializer_});
   }
   Value call(const std::vector<Value>& inputs, const CallContext&) override {
@@ -71,7 +70,7 @@ class PositionEmbeddingLayer final : public LayerBase {
   }
   Value call(const std::vector<Value>& inputs, const CallContext&) override {
     const Value& x = only_input(inputs);
-    require_features(x.shape(), embeddings_->spec().shape[1]);
+    require_features(x.shape(), embeddings_->spec(), 1);
     const int64_t length = x.shape().dim(-2);
     if (length > max_length_) invalid("has ", max_length_, " positions, the input has ", length);
     return x + ops::slice(embeddings_->read(), {0, 0}, {length, -1});

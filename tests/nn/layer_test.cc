@@ -135,7 +135,8 @@ TEST(LayerTest, ReportsInputsThatALayerCannotTake) {
   EXPECT_EQ(error_of([] {
               make_sequential({Embedding(4, 3)}).build({{DType::kFloat32, {1, 5}}});
             }),
-            "layer \"embedding\" (Embedding) of float32[1,5]: looks up integers");
+            "layer \"embedding\" (Embedding) of float32[1,5]: embedding/Gather: op "
+            "Gather(float32[4,3], float32[1,5]): indices must be integers, not float32");
 }
 
 TEST(LayerTest, RefusesArgumentsOutOfRangeAtOnce) {
