@@ -16,9 +16,10 @@ int main(int argc, char** argv) {
     auto save =
         flags.text("save", "", "file for the weights; empty: one in a new temporary folder");
     flags.finish();
-    std::error_code unknown;  // then saving tells
+    std::error_code unknown;  // then what follows tells
     if (std::filesystem::is_directory(save, unknown))
       invalid("--save=", save, " is a folder, not a file");
+    if (!save.empty()) check_writable(save);  // before training
     const std::string folder =
         logs.empty() || save.empty() ? make_temporary_folder("quickstart") : "";
     if (logs.empty()) logs = folder + "/logs";
