@@ -34,8 +34,9 @@ Settings parse(int argc, char** argv) {
   s.threads = flags.integer("threads", 2, "threads", {.min = 1, .max = 1024});
   s.steps = flags.integer("steps", 20, "steps measured in each round", {.min = 1});
   s.rounds = flags.integer("rounds", 3, "alternating rounds with --vs-torch", {.min = 1});
-  s.precision = precision_from_name(
-      flags.text("precision", "float32", "float32, mixed_bfloat16 or mixed_float16"));
+  s.precision =
+      precision_from_name(flags.text("precision", "float32", "of products and convolutions",
+                                     {.choices = {"float32", "mixed_bfloat16", "mixed_float16"}}));
   s.trace = StepTrace(flags);
   s.vs_torch = flags.boolean("vs-torch", false, "also runs the same model in PyTorch");
   s.tf32 = flags.boolean("tf32", false, "lets float32 products on GPUs read operands in TF32");
@@ -88,7 +89,7 @@ class Trainer {
       const double loss = strategy_->run(*step_, inputs, options)[0][0].item();
       times.push_back(milliseconds_since(begin));
       if (!std::isfinite(loss))
-        fail(Code::kInternal, "the loss became ", loss, " after ", count_, " steps");
+        fail(Code::kOutOfRange, "the loss became ", loss, " after ", count_, " steps");
       if (interrupted()) fail(Code::kCancelled, "interrupted after ", count_, " steps");
     }
     return times;
@@ -145,8 +146,10 @@ void measure(const Settings& s) {
     if (s.vs_torch) peers.push_back(peer.run(s.steps));
   }
   if (s.vs_torch)
-    std::printf("ratio %s cohort/torch=%.2f (medians of %zu alternating rounds)\n", s.model.c_str(),
-                median(peers) / median(own), own.size());
+    std::printf(
+        "ratio %s cohort_ms=%.4f torch_ms=%.4f cohort/torch=%.2f (medians of %zu alternating "
+        "rounds)\n",
+        s.model.c_str(), median(own), median(peers), median(peers) / median(own), own.size());
 }
 
 }  // namespace

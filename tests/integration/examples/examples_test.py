@@ -91,6 +91,11 @@ class Quickstart(Case):
         self.assertNotIn("Epoch", run("quickstart", save).stdout, "it trains")
         self.fail_with(_WRONG_INPUT, [save, "is a folder"], "quickstart", save)
 
+    def test_tells_before_training_that_weights_cannot_be_saved(self):
+        save = f"--save={self.folder}/none/model.safetensors"
+        self.assertNotIn("Epoch", run("quickstart", save).stdout, "it trains")
+        self.fail_with(_NOT_FOUND, [f"{self.folder}/none"], "quickstart", save)
+
 
 class Mnist(Case):
     def train(self, *arguments):
@@ -276,6 +281,10 @@ class Resnet(Case):
         text = self.succeed("resnet_cifar10", f"--data_dir={self.folder}", "--depth=8", "--epochs=6", "--batch=20")
         self.assertGreater(self.number("test_accuracy", text), 0.2)  # of ten classes
 
+    def test_a_precision_that_there_is_not_is_refused(self):
+        precision = "--precision=float8"
+        self.fail_with(_WRONG_INPUT, [precision, "mixed_bfloat16"], "resnet_cifar10", precision)
+
     def test_a_depth_that_no_blocks_give_is_refused(self):
         self.fail_with(_WRONG_INPUT, ["--depth=57", "6 n + 2"], "resnet_cifar10", "--depth=57")
 
@@ -415,7 +424,7 @@ class TrainingBenchmark(Case):
             r"median_ms=[0-9.]+ examples_per_s=[0-9.]+ peak_rss_mb=\d+\n$",
         )
         self.fail_with(
-            _WRONG_INPUT, ["bfloat8", "mixed_bfloat16"], "train", "--precision=bfloat8", folder="benchmarks"
+            _WRONG_INPUT, ["--precision=bfloat8", "mixed_bfloat16"], "train", "--precision=bfloat8", folder="benchmarks"
         )
 
     def test_names_what_to_install_where_there_is_no_torch(self):
@@ -438,8 +447,12 @@ class TrainingBenchmark(Case):
         for argument in ("--model=mlp", "--batch=8", "--threads=1", "--steps=1", "--precision=float32"):
             self.assertIn(f" {argument} ", given)
         milliseconds = float(re.search(r" median_ms=([0-9.]+) ", own).group(1))
-        found = re.fullmatch(r"ratio mlp cohort/torch=([0-9.]+) \(medians of 1 alternating rounds\)", ratio)
-        self.assertAlmostEqual(float(found.group(1)), 100 / milliseconds, delta=0.01 * 100 / milliseconds + 0.01)
+        found = re.fullmatch(
+            r"ratio mlp cohort_ms=([0-9.]+) torch_ms=100.0000 cohort/torch=([0-9.]+) \(medians of 1 alternating rounds\)",
+            ratio,
+        )
+        self.assertEqual(float(found.group(1)), milliseconds)
+        self.assertAlmostEqual(float(found.group(2)), 100 / milliseconds, delta=0.01 * 100 / milliseconds + 0.01)
 
     def test_refuses_what_torch_cannot_do(self):
         flags = ("--vs-torch", "--precision=mixed_float16")
