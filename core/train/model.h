@@ -89,7 +89,8 @@ struct FitOptions {
   // kInvalidArgument.
   ClassWeight class_weight = {};
   // Whether to go on after an epoch whose loss of training is no finite number. Otherwise it ends
-  // fit() with kOutOfRange, before it is validated and before callbacks see its end.
+  // fit() with kOutOfRange, before it is validated and before callbacks see its end. Of such a loss
+  // of validation there is a warning.
   bool allow_nan_loss = false;
 
   // For tensors only, of training or of validation; a dataset says for itself.
@@ -106,7 +107,8 @@ struct FitOptions {
 
 // The arguments of Keras' Model.evaluate.
 struct EvaluateOptions {
-  std::optional<int64_t> steps = {};  // at most so many batches
+  // At most so many batches; a warning where the dataset is known to have fewer.
+  std::optional<int64_t> steps = {};
   // Whether a stop that is asked for meanwhile, as of fit(), ends it with kCancelled. In a callback
   // of fit() it never does.
   bool interruptible = true;
@@ -118,7 +120,7 @@ struct EvaluateOptions {
 
 // The arguments of Keras' Model.predict.
 struct PredictOptions {
-  std::optional<int64_t> steps = {};       // at most so many batches
+  std::optional<int64_t> steps = {};       // as EvaluateOptions::steps
   bool interruptible = true;               // as in EvaluateOptions
   std::optional<int64_t> batch_size = {};  // for tensors only; 32 by default
 };

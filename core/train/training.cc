@@ -281,10 +281,18 @@ bool Training::validate(Logs& logs) {
       return false;
     }
     for (const auto& [name, value] : *validation) logs[str(kValidationPrefix, name)] = value;
+    warn_of_validation(validation->at("loss"));
     return true;
   } catch (const Error& error) {
     throw error.with_context(str("fit: epoch ", epoch_ + 1, ", validation"));
   }
+}
+
+// Training may recover, and its own loss says so where it does not.
+void Training::warn_of_validation(double loss) const {
+  if (!options_.allow_nan_loss && !std::isfinite(loss) && model_.strategy().is_chief())
+    print_notice(
+        str("warning: fit: epoch ", epoch_ + 1, ": the loss of validation is ", loss, '\n'));
 }
 
 void Training::end_epoch() {

@@ -123,6 +123,7 @@ class Training {
   void end_epoch();
   // Adds to `logs`; false when interrupted.
   bool validate(Logs& logs);
+  void warn_of_validation(double loss) const;
   void interrupt();
   // Whether all workers have the time for another step like those since the request, and what came
   // with them.

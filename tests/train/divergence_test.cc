@@ -107,6 +107,25 @@ TEST(Divergence, LosesNothingThatWasSaved) {
   }
 }
 
+TEST(Divergence, OfValidationIsToldAndTrainingGoesOn) {
+  const auto unknown = data::from_tensor_slices({{"x", Tensor::from<float>({NAN, 0}, {1, 2})},
+                                                 {"label", Tensor::from<int32_t>({0}, {1})}})
+                           .batch(1);
+  const std::string warning = "warning: fit: epoch 2: the loss of validation is ";
+  for (const bool allowed : {false, true}) {
+    auto model = classifier();
+    ::testing::internal::CaptureStderr();
+    const auto history = model.fit(points(8).batch(8), {.epochs = 2,
+                                                        .validation_data = unknown,
+                                                        .verbose = Verbose::kSilent,
+                                                        .allow_nan_loss = allowed});
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said.find(warning) == std::string::npos, allowed) << said;
+    EXPECT_TRUE(std::isnan(history["val_loss"][1]));
+    EXPECT_TRUE(std::isfinite(history["loss"][1]));
+  }
+}
+
 // The loss of a step is that of the weights before it.
 TEST(Divergence, OfTheLastStepsUpdateLosesNothingEither) {
   const std::string folder = make_folder();
