@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/base/random.h"
 #include "core/train/feed.h"
@@ -47,8 +48,14 @@ Tensor concat_rows(const std::vector<Tensor>& parts) {
   return whole;
 }
 
-void check_steps(std::string_view method, std::optional<int64_t> steps) {
-  if (steps && *steps < 1) invalid(method, ": steps must be at least 1, got ", *steps);
+void check_steps(std::string_view method, std::optional<int64_t> steps,
+                 const data::Dataset& dataset, const Strategy& strategy) {
+  if (!steps) return;
+  if (*steps < 1) invalid(method, ": steps must be at least 1, got ", *steps);
+  const int64_t batches = dataset.cardinality();  // negative: none, or not known
+  if (batches >= 0 && batches < *steps && strategy.is_chief())
+    print_notice(str("warning: ", method, ": steps is ", *steps, ", and the dataset ends after ",
+                     batches, '\n'));
 }
 
 }  // namespace
@@ -204,7 +211,7 @@ History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) 
 }
 
 Logs Model::evaluate(const data::Dataset& dataset, const EvaluateOptions& options) {
-  check_steps("evaluate", options.steps);
+  check_steps("evaluate", options.steps, dataset, strategy());
   if (options.batch_size || options.sample_weight) {
     invalid(
         "evaluate: batch_size and sample_weight are for tensors; a dataset has batch() and tensors "
@@ -265,7 +272,7 @@ Tensor Model::predict(const data::Dataset& dataset, const PredictOptions& option
 }
 
 data::Element Model::predict_all(const data::Dataset& dataset, const PredictOptions& options) {
-  check_steps("predict", options.steps);
+  check_steps("predict", options.steps, dataset, strategy());
   if (options.batch_size) invalid("predict: batch_size is for tensors; a dataset has batch()");
   const CatchTermination catch_termination;
   Workers& workers = strategy().workers();

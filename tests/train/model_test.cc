@@ -101,6 +101,22 @@ TEST(Model, EvaluateRefusesNumbersOfStepsThatMeanNothing) {
               str("evaluate: steps must be at least 1, got ", steps));
 }
 
+TEST(Model, EvaluateAndPredictSayThatADatasetHasFewerSteps) {
+  auto model = classifier();
+  const auto said_for = [&](const data::Dataset& dataset, int64_t steps) {
+    ::testing::internal::CaptureStderr();
+    model.evaluate(dataset, {.steps = steps});
+    model.predict(dataset, {.steps = steps});
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const auto dataset = points(20).batch(6);
+  EXPECT_EQ(said_for(dataset, 9),
+            "warning: evaluate: steps is 9, and the dataset ends after 4\n"
+            "warning: predict: steps is 9, and the dataset ends after 4\n");
+  EXPECT_EQ(said_for(dataset, 4), "");
+  EXPECT_EQ(said_for(dataset.repeat(), 9), "");
+}
+
 TEST(Model, EvaluateAndPredictSayThatADatasetIsEmpty) {
   const auto no_row = [](const data::Element&) { return false; };
   for (const auto& empty : {points(8).take(0).batch(4), points(8).filter(no_row).batch(4)}) {
