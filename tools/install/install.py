@@ -13,7 +13,13 @@ import sys
 
 _TREE = pathlib.Path(__file__).absolute().parents[2]
 # What programs may name; with these comes what they include.
-_PUBLIC_HEADERS = ["cohort.h", "strategies/parameter_server/server.h"]
+_PUBLIC_HEADERS = [
+    "cohort.h",
+    # For ops of one's own, with core/kernels/kernel.h, which comes with cohort.h.
+    "core/base/threads.h",
+    "core/graph/op.h",
+    "strategies/parameter_server/server.h",
+]
 _PROGRAMS = {
     "cohort-cluster": "strategies/cluster/check/cohort_cluster",
     "cohort-run": "strategies/cluster/launcher/cohort_run",

@@ -108,11 +108,22 @@ class Use(Case):
         refused = run(program, "--epochs=0", status=_WRONG_INPUT)
         self.assertIn("error: INVALID_ARGUMENT: --epochs=0 is not allowed", refused)
 
-    def test_by_pkg_config(self):
+    def build(self, name):
+        """The path of the program of that source, built by pkg-config's flags."""
         pkg_config = {"PKG_CONFIG_PATH": str(self.prefix / "lib/pkgconfig")}
         flags = run("pkg-config", "--cflags", "--libs", "cohort", **pkg_config)
-        program = str(self.folder / "train")
-        run("g++", "-std=c++20", str(_HERE / "train.cc"), "-o", program, *shlex.split(flags))
+        program = str(self.folder / name)
+        run("g++", "-std=c++20", str(_HERE / f"{name}.cc"), "-o", program, *shlex.split(flags))
+        return program
+
+    def test_an_op_of_ones_own_trains_as_the_ops_that_it_stands_for(self):
+        text = run(self.build("own_op"))
+        own, composed = re.search(r"(?m)^own=([0-9.]+) composed=([0-9.]+)$", text).groups()
+        self.assertAlmostEqual(float(own), float(composed), delta=0.001)
+        self.assertRegex(text, "error: .*MySoftsign.*takes float32 and float64, not int64")
+
+    def test_by_pkg_config(self):
+        program = self.build("train")
         self.check_program(program)
         launched = run(str(self.prefix / "bin/cohort-run"), "--workers=2", program)
         self.assertIn("[worker:1] replicas=2\n", launched)

@@ -27,7 +27,8 @@ std::set<std::string> documented() {
     for (std::sregex_iterator name(text.begin(), text.end(), pattern), end; name != end; ++name)
       names.insert(name->str());
   }
-  for (const char* const macro : {"COHORT_CHECK", "COHORT_VERSION", "COHORT_VERSION_MAJOR"})
+  for (const char* const macro : {"COHORT_CHECK", "COHORT_REGISTER_KERNEL", "COHORT_REGISTER_OP",
+                                  "COHORT_VERSION", "COHORT_VERSION_MAJOR"})
     names.erase(macro);
   return names;
 }
