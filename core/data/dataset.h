@@ -256,7 +256,10 @@ struct GeneratorOptions {
   // that shows.
   int64_t cardinality = kUnknown;
 };
-// The elements of `start()`, which is called once for each pass that reads them.
+// The elements of `start()`, which is called once for each pass that reads them. Where a pass is
+// read ahead, another thread than the one that trains calls both functions, meanwhile: fit() and
+// distributed datasets read so, these unless InputOptions::prefetch is 0, and what is behind
+// prefetch() is.
 Dataset generator(std::function<NextFunction()> start, GeneratorOptions options = {});
 
 // The tensors of both in one element, until the shorter ends. A name that both have is
