@@ -25,13 +25,6 @@ std::shared_ptr<const Sink>& the_sink() {
   return sink;
 }
 
-std::string printable_lines(std::string_view lines) {
-  std::string text;
-  for (size_t end = 0; (end = lines.find('\n')) != lines.npos; lines.remove_prefix(end + 1))
-    text += printable(lines.substr(0, end)) + '\n';
-  return text + printable(lines);
-}
-
 // Whether it has taken the lines.
 bool taken_by_sink(std::string_view lines) {
   const std::lock_guard lock(sink_mutex);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/quote.h"
 #include "core/base/system_error.h"
 
 namespace cohort {
@@ -139,6 +140,11 @@ void print_by_the_line_into_pipes() {
   if (is_pipe && ::__fbufsize(stdout) == 0) std::setvbuf(stdout, nullptr, _IOLBF, 0);
 }
 
+// Errors quote what files, peers and variables of the environment say.
+void print_error(const std::exception& error) {
+  std::fprintf(stderr, "error: %s\n", printable_lines(error.what()).c_str());
+}
+
 // What a program prints last is its result, which must not be lost in silence on a full disk.
 void flush_output() {
   if (std::fflush(stdout) != 0) fail_errno("write", "standard output");
@@ -192,13 +198,13 @@ int run_main(const std::function<void()>& body) {
     flush_output();
     return 0;
   } catch (const Error& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
+    print_error(error);
     return exit_code_of(error);
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "error: RESOURCE_EXHAUSTED: there is no memory\n");
     return exit_code(Code::kResourceExhausted);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
+    print_error(error);
     return 1;
   } catch (...) {
     std::fprintf(stderr, "error: what was thrown is not a std::exception\n");

@@ -56,9 +56,10 @@ bool interrupted();
 inline constexpr int kExitResumable = 42;
 
 // The body of main(): calls init() and `body`, and returns the exit code of the process. A
-// cohort::Error is printed as one line on stderr and gives exit_code(error.code()) (so does
-// standard output that cannot be written), or kExitResumable for kCancelled after such a request;
-// std::bad_alloc is kResourceExhausted, and any other exception gives 1.
+// cohort::Error is printed as one line on stderr, fit for a terminal (printable_lines()), and gives
+// exit_code(error.code()) (so does standard output that cannot be written), or kExitResumable for
+// kCancelled after such a request; std::bad_alloc is kResourceExhausted, and any other exception
+// gives 1.
 int run_main(const std::function<void()>& body);
 
 }  // namespace cohort

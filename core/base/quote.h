@@ -13,4 +13,7 @@ std::string quote(std::string_view text);
 // ASCII as of UTF-8, are shown as '?'.
 std::string printable(std::string_view text);
 
+// The same for text of several lines, which stay such.
+std::string printable_lines(std::string_view text);
+
 }  // namespace cohort

@@ -47,6 +47,13 @@ TEST(RunMain, GivesEachExceptionItsExitCodeAndALine) {
   EXPECT_EQ(none.said, "error: what was thrown is not a std::exception\n");
 }
 
+// Such as the name of a tensor in somebody's file.
+TEST(RunMain, PrintsNothingOfAnErrorThatATerminalWouldObey) {
+  EXPECT_EQ(run([] { invalid("a\x1b]0;title\x07 of\nb\x9b"); }).said,
+            "error: INVALID_ARGUMENT: a?]0;title? of\nb?\n");
+  EXPECT_EQ(run([] { throw std::runtime_error("\r\x1b[2K"); }).said, "error: ??[2K\n");
+}
+
 // What a process prints to a pipe, by a standard output that is as new, and is killed then.
 std::string printed_before_kill(const std::function<void()>& print) {
   int ends[2];

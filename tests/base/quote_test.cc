@@ -22,5 +22,10 @@ TEST(Printable, ShowsNoControlCharacters) {
   EXPECT_EQ(printable("Müller \u2014 ç \u00a0"), "Müller \u2014 ç \u00a0");
 }
 
+TEST(Printable, KeepsTheLinesOfATextOfSeveral) {
+  EXPECT_EQ(printable_lines("a\x1b[2J\nb\r\n\nc"), "a?[2J\nb?\n\nc");
+  EXPECT_EQ(printable_lines(""), "");
+}
+
 }  // namespace
 }  // namespace cohort
