@@ -2,9 +2,12 @@
 #include <filesystem>
 #include <limits>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "core/base/file.h"
+#include "core/train/safetensors.h"
 #include "tests/testing/comma_locale.h"
 #include "tests/train/testing.h"
 
@@ -186,6 +189,30 @@ TEST(ModelCheckpoint, LeavesTheFilesOfTheRunWhoseFolderWasCopied) {
   run("/second", -1);
   EXPECT_EQ(files_in(folder + "/first/all"), (std::vector<std::string>{"2"}));
   EXPECT_EQ(files_in(folder + "/second/all"), (std::vector<std::string>{"2", "4"}));
+}
+
+TEST(ModelCheckpoint, DeletesNothingElsewhereWhateverABackupSays) {
+  const std::string folder = make_folder(), other = folder + "/other",
+                    backup = folder + "/backup/backup.safetensors";
+  const auto run = [&](int64_t die) {
+    fit(classifier(), 4,
+        {callbacks::ModelCheckpoint(folder + "/all/{epoch}", {.keep = 1}), die_after(die),
+         callbacks::BackupAndRestore(folder + "/backup")});
+  };
+  for (const char* way : {"/all/../other", "/all/./../other", "/all/in/../../other"}) {
+    std::filesystem::remove_all(folder + "/all");
+    std::filesystem::create_directories(folder + "/all/in");
+    write_file_atomically(other, "of somebody else");
+    EXPECT_THROW(run(3), Error);
+    Safetensors content = read_safetensors(backup);
+    const std::string path = folder + way;
+    content.tensors.at("extra:callback ModelCheckpoint #1: written/0") =
+        Tensor::from(std::span(reinterpret_cast<const uint8_t*>(path.data()), path.size()),
+                     {static_cast<int64_t>(path.size())});
+    write_safetensors(backup, content);
+    run(-1);
+    EXPECT_TRUE(std::filesystem::exists(other)) << way;
+  }
 }
 
 TEST(ModelCheckpoint, SavesWhatIsBetterThanAThreshold) {

@@ -194,10 +194,11 @@ class ModelCheckpointCallback : public Callback {
   }
 
   // Whether a file is where those of this run are. Where a folder was copied, with its backup, that
-  // tells of files of another run.
+  // tells of files of another run; and one that somebody has made, of any file.
   bool is_own(const std::filesystem::path& file) const {
     const auto place = file.lexically_relative(known_folder());
-    return !place.empty() && *place.begin() != "..";
+    return !place.empty() &&
+           std::none_of(place.begin(), place.end(), [](const auto& part) { return part == ".."; });
   }
 
   static Logs with_place(const Training& training, Logs values) {
