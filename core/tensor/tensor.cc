@@ -77,7 +77,9 @@ Tensor::Tensor(DType dtype, Shape shape) : spec_{dtype, shape} {
 Tensor::Tensor(DType dtype, Shape shape, std::shared_ptr<Buffer> buffer, size_t offset)
     : spec_{dtype, shape}, buffer_(std::move(buffer)) {
   if (buffer_ == nullptr) invalid("a ", spec_, " was given no buffer to lie in");
-  if (offset > buffer_->bytes || spec_.bytes() > buffer_->bytes - offset)
+  // Compared by division: the product may overflow.
+  if (offset > buffer_->bytes ||
+      static_cast<size_t>(shape.num_elements()) > (buffer_->bytes - offset) / dtype_size(dtype))
     invalid("a ", spec_, " does not fit at byte ", offset, " of a buffer of ", buffer_->bytes,
             " bytes");
   data_ = static_cast<char*>(buffer_->data) + offset;

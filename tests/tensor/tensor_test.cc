@@ -41,6 +41,14 @@ TEST(TensorTest, WithoutAValueIsRefusedWhereElementsAreNeeded) {
   EXPECT_THROW(Tensor(DType::kFloat32, {1}, nullptr), Error);
 }
 
+TEST(TensorTest, LiesInNoMemoryThatIsTooSmallForIt) {
+  const auto memory = allocate_host_buffer(64);
+  EXPECT_EQ(Tensor(DType::kFloat32, {14}, memory, 8).num_elements(), 14);
+  EXPECT_THROW(Tensor(DType::kFloat32, {15}, memory, 8), Error);
+  // 2^64 bytes, which as a number of 64 bits are none.
+  EXPECT_THROW(Tensor(DType::kFloat64, {int64_t{1} << 31, int64_t{1} << 30}, memory), Error);
+}
+
 TEST(TensorTest, WhatWasMovedFromHandsOutNoMemory) {
   Tensor from = Tensor::from<float>({1, 2}, {2});
   const Tensor to = std::move(from);
