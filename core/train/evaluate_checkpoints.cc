@@ -43,7 +43,7 @@ std::optional<int64_t> iterations_of(const Safetensors& file) {
   constexpr std::string_view kIterations = "/iterations";
   for (const auto& [name, tensor] : file.tensors)
     if (name.ends_with(kIterations) && tensor.num_elements() == 1)
-      return static_cast<int64_t>(tensor.item());
+      return tensor.cast(DType::kInt64).values<int64_t>()[0];  // whatever number it is
   return std::nullopt;
 }
 

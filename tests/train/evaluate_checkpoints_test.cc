@@ -2,11 +2,13 @@
 
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/train/safetensors.h"
 #include "tests/train/testing.h"
 
 namespace cohort::testing {
@@ -79,6 +81,18 @@ TEST(EvaluateCheckpoints, LooksOnceAtAFileThatIsWrittenAgainBeforeItsTurn) {
                           if (evaluated == std::vector<std::string>{"a", "b"}) save("c");
                         }});
   EXPECT_EQ(evaluated, (std::vector<std::string>{"a", "b", "c"}));
+}
+
+TEST(EvaluateCheckpoints, TakesWhateverNumberAFileHasForItsUpdates) {
+  const std::string folder = make_folder(), path = folder + "/weights.safetensors";
+  Model model = classifier();
+  model.save_weights(path);
+  Safetensors content = read_safetensors(path);
+  content.tensors["other/iterations"] = Tensor::scalar(std::numeric_limits<double>::infinity());
+  write_safetensors(path, content);
+  const History history = evaluate_checkpoints(folder, model, points(8).batch(8),
+                                               {.max_evaluations = 1, .idle_timeout = kLong});
+  EXPECT_EQ(history.epochs, (std::vector<int64_t>{std::numeric_limits<int64_t>::max()}));
 }
 
 TEST(EvaluateCheckpoints, WritesItsResultsForTensorBoard) {
