@@ -100,6 +100,15 @@ void add_totals(Json& position, const Totals& totals) {
   }
 }
 
+// How many epochs, steps or tests are done. No training has more.
+int64_t count_in(const Json& position, const char* what) {
+  constexpr int64_t kMost = int64_t{1} << 53;
+  const Json& count = position.at(what);
+  if (!count.is_number_integer() || count < 0 || count > kMost)
+    fail(Code::kDataLoss, "the position of training is corrupt: \"", what, "\" is ", count.dump());
+  return count.get<int64_t>();
+}
+
 Totals totals_in(const Json& position, size_t num_metrics) {
   Totals totals;
   totals.rows = position.at("rows").get<int64_t>();
@@ -349,9 +358,9 @@ Training::Position Training::read_position(const std::string& text,
   try {
     const Json json = Json::parse(text);
     Position position;
-    position.epoch = json.at("epoch").get<int64_t>();
-    position.step = json.at("step").get<int64_t>();
-    position.tested = json.value("tested", int64_t{0});
+    position.epoch = count_in(json, "epoch");
+    position.step = count_in(json, "step");
+    position.tested = json.contains("tested") ? count_in(json, "tested") : 0;
     add_place(position, json.value("data", std::vector<std::string>()), source);
     if (position.step > 0) {
       require_version(json.value("version", int64_t{1}));

@@ -295,6 +295,21 @@ TEST_F(MisfitBackups, AreOfAnotherVersion) {
       << message;
 }
 
+TEST_F(MisfitBackups, HaveNumbersThatNoTrainingHas) {
+  EXPECT_THROW(train(data_, {}, 3), Error);
+  std::filesystem::remove(file_ + ".previous");
+  const Safetensors whole = read_safetensors(file_);
+  for (const char* step : {"-1", "1e300", "0.5", "9007199254740993", "18446744073709551615"}) {
+    Safetensors backup = whole;
+    std::string& position = backup.metadata.at("training");
+    position = std::regex_replace(position, std::regex(R"("step":\d+)"), str("\"step\":", step));
+    write_safetensors(file_, backup);
+    const std::string message = error_of([&] { train(data_, {}); }, Code::kDataLoss);
+    EXPECT_NE(message.find("the position of training is corrupt: \"step\" is "), std::string::npos)
+        << step << ": " << message;
+  }
+}
+
 TEST_F(MisfitBackups, LeaveTheModelAsItIs) {
   EXPECT_THROW(train(data_, {sums("a", 1)}, 3), Error);
   const auto model = compiled({});
