@@ -1,6 +1,5 @@
 #include "core/train/checkpoint.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <set>
@@ -12,6 +11,7 @@
 #include "core/distribute/packing.h"
 #include "core/distribute/row_variable.h"
 #include "core/runtime/aggregation.h"
+#include "core/train/checkpoint_files.h"
 #include "core/train/try_write.h"
 
 namespace cohort {
@@ -120,29 +120,6 @@ Safetensors unpack(const std::string& bytes) {
     content.tensors[name] = unpacker.tensor();
   }
   return content;
-}
-
-std::string pack(const std::vector<std::string>& texts) {
-  Packer packer;
-  for (const std::string& text : texts) packer.add(text);
-  return packer.bytes();
-}
-
-// What find_checkpoints() finds here.
-std::vector<std::string> files_in(const std::string& folder) {
-  namespace fs = std::filesystem;
-  std::vector<std::pair<fs::file_time_type, std::string>> files;
-  std::error_code not_there;
-  for (const auto& entry : fs::directory_iterator(folder, not_there)) {
-    std::error_code gone;
-    const auto written = entry.last_write_time(gone);
-    if (!gone && entry.path().extension() == ".safetensors")
-      files.emplace_back(written, entry.path().string());
-  }
-  std::ranges::sort(files, std::greater());
-  std::vector<std::string> paths;
-  for (auto& [written, path] : files) paths.push_back(std::move(path));
-  return paths;
 }
 
 std::string pack(const Error& error) {
@@ -306,8 +283,12 @@ Metadata load_metadata(const std::string& path, Workers& workers) {
 }
 
 std::vector<std::string> find_checkpoints(const std::string& folder, Workers& workers) {
-  const std::string packed =
-      from_chief(workers, "the checkpoints in a folder", [&] { return pack(files_in(folder)); });
+  const std::string packed = from_chief(workers, "the checkpoints in a folder", [&] {
+    const std::set<CheckpointFile> files = checkpoint_files(folder);
+    Packer packer;
+    for (auto file = files.rbegin(); file != files.rend(); ++file) packer.add(file->path);
+    return packer.bytes();
+  });
   std::vector<std::string> paths;
   for (Unpacker unpacker(packed); !unpacker.at_end();) paths.push_back(unpacker.text());
   return paths;

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/notice.h"
 #include "core/base/program.h"
+#include "core/train/checkpoint_files.h"
 #include "core/train/event_file.h"
 #include "core/train/safetensors.h"
 
@@ -18,25 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-
-// One state of a file: it may be written again under the same name.
-struct Saved {
-  fs::file_time_type written;
-  std::string path;
-  auto operator<=>(const Saved&) const = default;
-};
-
-std::set<Saved> checkpoints_in(const std::string& folder) {
-  std::set<Saved> found;
-  std::error_code unreadable, gone;  // the folder may come later, and files may go meanwhile
-  fs::directory_iterator entry(folder, unreadable);
-  for (; !unreadable && entry != end(entry); entry.increment(unreadable)) {
-    if (entry->path().extension() != ".safetensors" || !entry->is_regular_file(gone)) continue;
-    const auto written = entry->last_write_time(gone);
-    if (!gone) found.insert({written, entry->path().string()});
-  }
-  return found;
-}
 
 // The updates that a checkpoint has seen, where it says so.
 std::optional<int64_t> iterations_of(const Safetensors& file) {
@@ -55,7 +37,7 @@ class Evaluator {
   }
 
   // False where the file cannot be read, as one that has gone, or is another one by now.
-  bool evaluate(const Saved& saved) {
+  bool evaluate(const CheckpointFile& saved) {
     const std::string& path = saved.path;
     if (model_.variables().empty()) model_.evaluate(dataset_, {.steps = 1, .interruptible = false});
     int64_t step = std::ssize(history_.epochs);
@@ -106,11 +88,11 @@ History evaluate_checkpoints(const std::string& folder, Model& model, const data
     invalid("evaluate_checkpoints: poll is ", options.poll.count(), " ms; it has to be 1 or more");
   const CatchTermination catch_termination;
   Evaluator evaluator(model, dataset, options);
-  std::set<Saved> done;
+  std::set<CheckpointFile> done;
   auto last_new = Clock::now();
   for (;;) {
     const bool is_last = interrupted();  // asked before the folder is looked at
-    for (const Saved& saved : checkpoints_in(folder)) {
+    for (const CheckpointFile& saved : checkpoint_files(folder)) {
       if (evaluator.is_enough()) return evaluator.history();
       if (!done.insert(saved).second || !evaluator.evaluate(saved)) continue;
       last_new = Clock::now();

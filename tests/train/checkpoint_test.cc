@@ -38,6 +38,7 @@ TEST(Checkpoint, ThoseOfAFolderAreFoundTheLastWrittenFirst) {
     write_safetensors(folder + name, {});
     fs::last_write_time(folder + name, now - std::chrono::seconds(age++));
   }
+  fs::create_directory(folder + "/folder.safetensors");
   EXPECT_EQ(find_checkpoints(folder),
             (std::vector<std::string>{folder + "/b.safetensors", folder + "/c.safetensors",
                                       folder + "/a.safetensors"}));
