@@ -35,7 +35,8 @@ Value sum_or_infinity(const Value& divisor) {
 // The sum, in the wider dtype, of a loss and another one, where there is one so far.
 Value plus(const Value& sum, const Value& loss) {
   if (!sum.defined()) return loss;
-  const DType dtype = loss.dtype() == DType::kFloat64 ? DType::kFloat64 : sum.dtype();
+  const bool is_wider = dtype_size(loss.dtype()) > dtype_size(sum.dtype());
+  const DType dtype = is_wider ? loss.dtype() : sum.dtype();
   return as(dtype, sum) + as(dtype, loss);
 }
 

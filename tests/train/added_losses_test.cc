@@ -103,6 +103,20 @@ TEST(AddedLosses, MayBeCollectedByALoopOfOnesOwn) {
   EXPECT_EQ(passed_over({Tensor::from<float>({3}, {1, 1})})[0].item(), 3);
 }
 
+TEST(AddedLosses, AreAddedInTheWiderDtype) {
+  const auto mean_of_16_bits = [](const Value& x) {
+    return ops::cast(ops::reduce_mean(x), DType::kFloat16);
+  };
+  auto model = nn::Sequential(
+      {nn::Dense(1, {.use_bias = false}), penalised(mean_of_16_bits), penalised(mean_square)});
+  model.build({{DType::kFloat32, {1, 1}}});
+  model.variables()[0]->assign(Tensor::full(DType::kFloat32, {1, 1}, 300));
+  model.compile({.optimizer = optim::SGD(0.01)});
+  const auto rows = data::from_tensor_slices({{"x", Tensor::full(DType::kFloat32, {4, 1}, 1)}});
+  EXPECT_NEAR(model.evaluate(rows.batch(4)).at("loss"), 300 + 300 * 300, 1e-2)
+      << "which is beyond the largest number of 16 bits";
+}
+
 TEST(AddedLosses, AreFloatingScalars) {
   const auto said_of = [](std::function<Value(const Value&)> penalty) {
     return error_of([&] {
