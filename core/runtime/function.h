@@ -20,7 +20,8 @@ namespace cohort {
 
 // What the plans of functions hold, for reports. Variables are not in it.
 struct FunctionMemory {
-  int plans = 0;     // one for each signature, device and replica that has run
+  // One for each signature, device, replica, precision and size of a team that has run.
+  int plans = 0;
   size_t bytes = 0;  // of their intermediates, buckets and working memory, on all devices
 
   FunctionMemory& operator+=(const FunctionMemory& other) {
