@@ -7,6 +7,7 @@
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <system_error>
 #include <unistd.h>
 
 #include "core/base/error.h"
@@ -39,9 +40,10 @@ std::set<std::string> listening_sockets(int port) {
 }
 
 bool holds_any(const fs::path& process, const std::set<std::string>& sockets) {
-  std::error_code ignored;  // it has ended, or is somebody else's
-  for (const auto& descriptor : fs::directory_iterator(process / "fd", ignored))
-    if (sockets.contains(fs::read_symlink(descriptor, ignored).string())) return true;
+  std::error_code ignored;  // it has ended, or does so meanwhile, or is somebody else's
+  fs::directory_iterator descriptor(process / "fd", ignored);
+  for (const fs::directory_iterator end; descriptor != end; descriptor.increment(ignored))
+    if (sockets.contains(fs::read_symlink(*descriptor, ignored).string())) return true;
   return false;
 }
 
@@ -61,11 +63,13 @@ std::string port_holder(int port) {
   const auto sockets = listening_sockets(port);
   if (sockets.empty()) return "";
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
-    const std::string id = entry.path().filename().string();
+  fs::directory_iterator entry("/proc", ignored);
+  for (const fs::directory_iterator end; entry != end; entry.increment(ignored)) {
+    const fs::path& process = entry->path();
+    const std::string id = process.filename().string();
     if (std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isdigit(c); }) &&
-        holds_any(entry.path(), sockets))
-      return str("process ", id, " (", name_of(entry.path()), ")");
+        holds_any(process, sockets))
+      return str("process ", id, " (", name_of(process), ")");
   }
   return "";
 }
