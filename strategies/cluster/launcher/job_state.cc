@@ -22,9 +22,6 @@ constexpr int kWeightOfALoss = 3;
 constexpr size_t kMaxConfigBytes = 128 * 1024;
 constexpr size_t kOtherConfigBytes = 128;  // of TF_CONFIG, at most, beside addresses
 
-// A round that lasted so long was not ended by what ends each of them.
-constexpr std::chrono::seconds kLongRound(30);
-
 // In a time that does not tell how much of it is right.
 bool is_same_secret(const std::string& given, const std::string& expected) {
   size_t difference = given.size() ^ expected.size();
@@ -433,7 +430,7 @@ std::vector<std::string> JobState::summary() const {
 
 // Losses do that, too, but might be the program's doing where they come soon.
 bool JobState::nodes_have_changed(Time now) const {
-  return is_elastic() && (resizes_ || (lost_any_ && now - started_ >= kLongRound));
+  return is_elastic() && (resizes_ || (lost_any_ && now - started_ >= RestartPause::kLongAttempt));
 }
 
 void JobState::conclude(Time now) {

@@ -20,7 +20,7 @@ std::string in_seconds(RestartPause::Duration pause) {
 }  // namespace
 
 RestartPause::Duration RestartPause::after(Duration lasted) {
-  if (lasted >= kLongest) distance_ = {};
+  if (lasted >= kLongAttempt) distance_ = {};
   const Duration distance =
       std::exchange(distance_, std::clamp(2 * distance_, kShortest, kLongest));
   return std::max(distance - lasted, Duration::zero());

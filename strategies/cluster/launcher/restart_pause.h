@@ -11,7 +11,10 @@ class RestartPause {
  public:
   using Duration = std::chrono::steady_clock::duration;
 
-  // The next one, after an attempt that `lasted` so long. After less than 30 s, the second restart
+  // What lasted so long was not ended by what ends each attempt.
+  static constexpr Duration kLongAttempt = std::chrono::seconds(30);
+
+  // The next one, after an attempt that `lasted` so long. After less than that, the second restart
   // is 1 s or more from the start of the attempt before, those that follow 2, 4, 8, 16 and 30 s.
   // The first is at once, and so are all others.
   Duration after(Duration lasted);
