@@ -506,8 +506,6 @@ TEST_F(JobStateTest, EndsByASignalWhileItWaits) {
   EXPECT_THAT(said_[0], HasSubstr("host1 got SIGTERM while the job waited for nodes"));
 }
 
-// Messages.
-
 TEST_F(JobStateTest, EndsWhenItHasLastedTooLong) {
   timeout_ = seconds(100);
   begin(2, 2, 3);
@@ -535,71 +533,6 @@ TEST_F(JobStateTest, AFailureCountsBeforeATimeout) {
   tell(0, Ended{.failures = {{"a task", 7, 2, {"oh"}}}});
   tell(1, Ended{});
   EXPECT_EQ(code(1), 7);
-}
-
-TEST(RestartPauseTest, GrowsWithFailuresThatComeSoonAndBeginsAnewAfterAnAttemptThatLasted) {
-  RestartPause pause;
-  for (int round = 0; round < 2; ++round) {
-    for (const int distance : {0, 1, 2, 4, 8, 16, 30, 30})
-      EXPECT_EQ(pause.after(seconds(0)), seconds(distance));
-    EXPECT_EQ(pause.after(seconds(5)), seconds(25));
-    EXPECT_EQ(pause.after(seconds(30)), seconds(0));
-    EXPECT_EQ(pause.after(seconds(5)), seconds(0)) << "it lasted longer than a pause of 1 s";
-    EXPECT_EQ(pause.after(seconds(40)), seconds(0));
-    EXPECT_EQ(pause.after(seconds(0)), seconds(1));
-    pause = {};
-  }
-}
-
-TEST(Messages, AreReadBack) {
-  const Join join = {1, "id", {{"a", "b"}}, {"n", "10.0.0.1", 3, 5, {1, 65535}, {7}}};
-  const auto read = std::get<Join>(decode(encode(join)));
-  EXPECT_EQ(read.terms, join.terms);
-  EXPECT_EQ(read.node.workers, join.node.workers);
-  EXPECT_EQ(read.node.rank, 3);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1})
-    EXPECT_EQ(std::get<Signal>(decode(encode(Signal{signal, true, ""}))).number, signal);
-  EXPECT_TRUE(std::holds_alternative<Ping>(decode(encode(Ping{}))));
-  EXPECT_EQ(std::get<End>(decode(encode(End{"\xff\n"}))).reason, "\xEF\xBF\xBD\n") << "no UTF-8";
-}
-
-TEST(Messages, ThatAreNoneAreErrors) {
-  const std::string join = encode(Join{1, "id", {}, {"n", "h", 0, 0, {1}, {}}});
-  const auto with = [&](const std::string& from, const std::string& to) {
-    std::string text = join;
-    const size_t at = text.find(from);
-    EXPECT_NE(at, std::string::npos) << from << " in " << text;
-    return text.replace(at, from.size(), to);
-  };
-  for (const std::string& text :
-       {std::string(),
-        std::string("{}"),
-        std::string("[]"),
-        std::string("{\"type\":3}"),
-        std::string("{\"type\":\"none\"}"),
-        std::string("{\"type\":\"finish\"}"),
-        std::string("{\"type\":\"finish\",\"code\":1e300}"),
-        std::string("{\"type\":\"finish\",\"code\":99999999999}"),
-        std::string(100'000, '['),
-        std::string("\xff\xfe"),
-        with("[1]", "[0]"),
-        with("[1]", "[65536]"),
-        with("[1]", "[\"1\"]"),
-        encode(Signal{SIGKILL, false, ""}),
-        encode(Signal{0, false, ""}),
-        encode(Signal{-SIGTERM, false, ""}),
-        with("\"h\"", "\"a b\""),
-        with("\"rank\":0", "\"rank\":-2"),
-        join.substr(0, 30),
-        std::string("{\"type\":\"start\",\"round\":{\"restart\":0,\"job_id\":\"\",\"index\":0,"
-                    "\"nodes\":[]}}")}) {
-    try {
-      decode(text);
-      ADD_FAILURE() << text.substr(0, 100);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Code::kDataLoss) << error.what();
-    }
-  }
 }
 
 }  // namespace

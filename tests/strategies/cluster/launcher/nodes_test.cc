@@ -1,12 +1,12 @@
 // cohort-run on several nodes: here processes of one host, which meet on the loopback.
+#include "tests/strategies/cluster/launcher/nodes.h"
+
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
-#include <iterator>
-#include <memory>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,6 @@
 
 #include "core/base/temporary_folder.h"
 #include "tests/strategies/cluster/launcher/launched.h"
-#include "tests/testing/certificates.h"
 
 namespace cohort::testing {
 namespace {
@@ -26,80 +25,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::json;
 using Strings = std::vector<std::string>;
-
-sockaddr_in loopback(int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return address;
-}
-
-// A port at which nobody listens now.
-int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = loopback(0);
-  socklen_t size = sizeof(address);
-  bind(socket, reinterpret_cast<const sockaddr*>(&address), size);
-  getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
-  close(socket);
-  return ntohs(address.sin_port);
-}
-
-// Nodes of one job.
-class Nodes {
- public:
-  // `flags` and `actions` are those of all.
-  explicit Nodes(Strings flags, Strings actions = {})
-      : port_(free_port()), flags_(std::move(flags)), actions_(std::move(actions)) {
-    flags_.push_back("--rendezvous=127.0.0.1:" + std::to_string(port_));
-  }
-
-  int port() const { return port_; }
-  // Of those that are started from now on.
-  void use(const TlsFiles& files) {
-    environment_ = {{"COHORT_TLS_CERT", files.certificate},
-                    {"COHORT_TLS_KEY", files.key},
-                    {"COHORT_TLS_CA", files.authority}};
-  }
-  std::map<std::string, std::string>& environment() { return environment_; }
-  Launched& start(const Strings& own_flags = {}, const Strings& own_actions = {}) {
-    Launch launch = {.flags = flags_, .actions = own_actions, .environment = environment_};
-    launch.flags.insert(launch.flags.end(), own_flags.begin(), own_flags.end());
-    launch.actions.insert(launch.actions.end(), actions_.begin(), actions_.end());
-    launch.environment["OMP_NUM_THREADS"] = "1";
-    nodes_.push_back(std::make_unique<Launched>(launch));
-    return *nodes_.back();
-  }
-  Launched& start_rank(int rank) { return start({"--node_rank=" + std::to_string(rank)}); }
-  // Waits for all; their exit codes.
-  std::vector<int> wait() {
-    std::vector<int> codes;
-    for (auto& node : nodes_) codes.push_back(node->wait());
-    return codes;
-  }
-  // The last one has been waited for.
-  void forget_last() { nodes_.pop_back(); }
-  Launched& operator[](size_t i) { return *nodes_[i]; }
-  std::string all_errors() const {
-    std::string out;
-    for (const auto& node : nodes_) out += "--- a node:\n" + node->errors();
-    return out;
-  }
-
- private:
-  int port_;
-  Strings flags_, actions_;
-  std::map<std::string, std::string> environment_;
-  std::vector<std::unique_ptr<Launched>> nodes_;
-};
-
-std::string shown(const Launched& node, const std::string& task, const std::string& variable) {
-  const auto values = lines_of(node.output(), "[" + task + "] " + variable);
-  EXPECT_EQ(values.size(), 1) << task << " " << variable << "\n" << node.output();
-  if (values.empty()) return "nothing";
-  return values[0].starts_with("=") ? values[0].substr(1) : values[0];
-}
 
 pid_t supervisor_of(const Launched& node) {
   const std::string id = std::to_string(node.pid());
@@ -477,107 +402,6 @@ TEST(NodesTest, EndAllWhenOneCannotRunTheProgram) {
     EXPECT_EQ(second.wait(), 15);
     EXPECT_THAT(second.errors(), HasSubstr("cannot run " + path));
   }
-}
-
-// Connects to the rendezvous as a stranger and sends `bytes`; expects to be dropped, perhaps with
-// an alert of TLS.
-void expect_drop(int port, const std::string& bytes) {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  const sockaddr_in address = loopback(port);
-  ASSERT_EQ(connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  char alert[100];
-  ssize_t all = 0, got = 0;
-  while (all < 50 && (got = recv(socket, alert, sizeof(alert), 0)) > 0) all += got;
-  EXPECT_LE(got, 0);
-  close(socket);
-}
-
-TEST(NodesTest, DropStrangers) {
-  Nodes nodes({"--nnodes=2"}, {"print=done"});
-  nodes.start_rank(0).wait_for_errors("waiting for nodes");
-  expect_drop(nodes.port(), "GET / HTTP/1.0\r\n\r\n");
-  expect_drop(nodes.port(), std::string("\0\0\0\2{}", 6));
-  expect_drop(nodes.port(), std::string("\0\0\0\1[", 5));
-  expect_drop(nodes.port(), std::string("\0\0", 2));  // and then nothing
-  std::vector<int> crowd;
-  for (int i = 0; i < 100; ++i) {
-    crowd.push_back(::socket(AF_INET, SOCK_STREAM, 0));
-    const sockaddr_in address = loopback(nodes.port());
-    connect(crowd.back(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
-  }
-  nodes.start_rank(1);
-  EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
-  for (const int socket : crowd) close(socket);
-}
-
-TEST(NodesTest, MeetOverTlsWhereTheyHaveCertificates) {
-  const Certificates certificates;
-  Nodes nodes({"--nnodes=2"}, {"show=RANK"});
-  nodes.use(certificates.files());
-  nodes.start_rank(0).wait_for_errors("waiting for nodes");
-  expect_drop(nodes.port(), "GET / HTTP/1.0\r\n\r\n");
-  expect_drop(nodes.port(), std::string("\x16\x03\x01\x00\x05\x01\x02\x03\x04\x05", 10));
-  nodes.start_rank(1);
-  EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
-  EXPECT_EQ(shown(nodes[1], "worker:1", "RANK"), "1");
-}
-
-// Each is told why, and does no harm to the others.
-TEST(NodesTest, RefuseThoseWithoutTheRightCertificates) {
-  const Certificates certificates;
-  certificates.sign("stranger", Certificates::kNames, "other-ca");
-  certificates.sign("server", std::string(Certificates::kNames) + ",URI:cohort://*/ps/*");
-  Nodes nodes({"--nnodes=2"}, {"print=done"});
-  nodes.use(certificates.files());
-  nodes.start_rank(0).wait_for_errors("waiting for nodes");
-  const auto expect = [&](int code, const std::string& why) {
-    Launched& node = nodes.start_rank(1);
-    EXPECT_EQ(node.wait(), code) << node.errors();
-    EXPECT_THAT(node.errors(), HasSubstr("the rendezvous at 127.0.0.1:")) << why;
-    EXPECT_THAT(node.errors(), HasSubstr(why));
-    nodes.forget_last();
-  };
-  constexpr int kPermissionDenied = 17, kFailedPrecondition = 19;
-  nodes.use(certificates.files("stranger", "both-cas"));
-  expect(kPermissionDenied, "it does not know the authority of this end's certificate");
-  nodes.use(certificates.files("stranger", "other-ca"));
-  expect(kPermissionDenied, "it shows a certificate that is signed by an unknown authority");
-  nodes.use(certificates.files("server"));
-  expect(kPermissionDenied, "has a certificate that is for cohort://*/ps/*");
-  nodes.use(certificates.files());
-  nodes.environment()["COHORT_TLS_LEADER_NAME"] = "somebody.example";
-  expect(kPermissionDenied, "does not carry the name somebody.example");
-  nodes.environment() = {};
-  expect(kFailedPrecondition, "it speaks TLS, but this end has no certificates");
-  nodes.use(certificates.files());
-  nodes.start_rank(1);
-  EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
-}
-
-TEST(NodesTest, DoNotSpeakPlainTextWhereTheyHaveCertificates) {
-  const Certificates certificates;
-  Nodes nodes({"--nnodes=2"}, {"print=done"});
-  nodes.start_rank(0).wait_for_errors("waiting for nodes");
-  nodes.use(certificates.files());
-  Launched& node = nodes.start_rank(1);
-  EXPECT_EQ(node.wait(), 19);
-  EXPECT_THAT(node.errors(), HasSubstr("it speaks plain text"));
-  nodes[0].send(SIGTERM);
-  nodes[0].wait();
-}
-
-TEST(NodesTest, GiveUpWhenNobodyShakesHands) {
-  const Certificates certificates;
-  Nodes nodes({"--nnodes=2", "--join_timeout=2", "--node_timeout=1"});
-  const int frozen = ::socket(AF_INET, SOCK_STREAM, 0);
-  const sockaddr_in address = loopback(nodes.port());
-  ASSERT_EQ(bind(frozen, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  ASSERT_EQ(listen(frozen, 10), 0);
-  nodes.use(certificates.files());
-  EXPECT_EQ(nodes.start_rank(1).wait(), 14);
-  EXPECT_THAT(nodes[0].errors(), HasSubstr("gave up waiting for the rendezvous"));
-  close(frozen);
 }
 
 TEST(NodesFlags, AreChecked) {

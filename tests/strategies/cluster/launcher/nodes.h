@@ -1,0 +1,96 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <netinet/in.h>
+#include <string>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/strategies/cluster/launcher/launched.h"
+#include "tests/testing/certificates.h"
+
+namespace cohort::testing {
+
+inline sockaddr_in loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+// A port at which nobody listens now.
+inline int free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = loopback(0);
+  socklen_t size = sizeof(address);
+  bind(socket, reinterpret_cast<const sockaddr*>(&address), size);
+  getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
+  close(socket);
+  return ntohs(address.sin_port);
+}
+
+// Nodes of one job.
+class Nodes {
+ public:
+  // `flags` and `actions` are those of all.
+  explicit Nodes(std::vector<std::string> flags, std::vector<std::string> actions = {})
+      : port_(free_port()), flags_(std::move(flags)), actions_(std::move(actions)) {
+    flags_.push_back("--rendezvous=127.0.0.1:" + std::to_string(port_));
+  }
+
+  int port() const { return port_; }
+  // Of those that are started from now on.
+  void use(const TlsFiles& files) {
+    environment_ = {{"COHORT_TLS_CERT", files.certificate},
+                    {"COHORT_TLS_KEY", files.key},
+                    {"COHORT_TLS_CA", files.authority}};
+  }
+  std::map<std::string, std::string>& environment() { return environment_; }
+  Launched& start(const std::vector<std::string>& own_flags = {},
+                  const std::vector<std::string>& own_actions = {}) {
+    Launch launch = {.flags = flags_, .actions = own_actions, .environment = environment_};
+    launch.flags.insert(launch.flags.end(), own_flags.begin(), own_flags.end());
+    launch.actions.insert(launch.actions.end(), actions_.begin(), actions_.end());
+    launch.environment["OMP_NUM_THREADS"] = "1";
+    nodes_.push_back(std::make_unique<Launched>(launch));
+    return *nodes_.back();
+  }
+  Launched& start_rank(int rank) { return start({"--node_rank=" + std::to_string(rank)}); }
+  // Waits for all; their exit codes.
+  std::vector<int> wait() {
+    std::vector<int> codes;
+    for (auto& node : nodes_) codes.push_back(node->wait());
+    return codes;
+  }
+  // The last one has been waited for.
+  void forget_last() { nodes_.pop_back(); }
+  Launched& operator[](size_t i) { return *nodes_[i]; }
+  std::string all_errors() const {
+    std::string out;
+    for (const auto& node : nodes_) out += "--- a node:\n" + node->errors();
+    return out;
+  }
+
+ private:
+  int port_;
+  std::vector<std::string> flags_, actions_;
+  std::map<std::string, std::string> environment_;
+  std::vector<std::unique_ptr<Launched>> nodes_;
+};
+
+// What a task has shown of its environment.
+inline std::string shown(const Launched& node, const std::string& task,
+                         const std::string& variable) {
+  const auto values = lines_of(node.output(), "[" + task + "] " + variable);
+  EXPECT_EQ(values.size(), 1) << task << " " << variable << "\n" << node.output();
+  if (values.empty()) return "nothing";
+  return values[0].starts_with("=") ? values[0].substr(1) : values[0];
+}
+
+}  // namespace cohort::testing

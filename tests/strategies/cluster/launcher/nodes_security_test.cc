@@ -1,0 +1,121 @@
+// Who is let in where nodes meet: strangers, and nodes with and without certificates.
+#include <netinet/in.h>
+#include <string>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/strategies/cluster/launcher/nodes.h"
+
+namespace cohort::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Connects to the rendezvous as a stranger and sends `bytes`; expects to be dropped, perhaps with
+// an alert of TLS.
+void expect_drop(int port, const std::string& bytes) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in address = loopback(port);
+  ASSERT_EQ(connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  char alert[100];
+  ssize_t all = 0, got = 0;
+  while (all < 50 && (got = recv(socket, alert, sizeof(alert), 0)) > 0) all += got;
+  EXPECT_LE(got, 0);
+  close(socket);
+}
+
+TEST(NodesTest, DropStrangers) {
+  Nodes nodes({"--nnodes=2"}, {"print=done"});
+  nodes.start_rank(0).wait_for_errors("waiting for nodes");
+  expect_drop(nodes.port(), "GET / HTTP/1.0\r\n\r\n");
+  expect_drop(nodes.port(), std::string("\0\0\0\2{}", 6));
+  expect_drop(nodes.port(), std::string("\0\0\0\1[", 5));
+  expect_drop(nodes.port(), std::string("\0\0", 2));  // and then nothing
+  std::vector<int> crowd;
+  for (int i = 0; i < 100; ++i) {
+    crowd.push_back(::socket(AF_INET, SOCK_STREAM, 0));
+    const sockaddr_in address = loopback(nodes.port());
+    connect(crowd.back(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  }
+  nodes.start_rank(1);
+  EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
+  for (const int socket : crowd) close(socket);
+}
+
+TEST(NodesTest, MeetOverTlsWhereTheyHaveCertificates) {
+  const Certificates certificates;
+  Nodes nodes({"--nnodes=2"}, {"show=RANK"});
+  nodes.use(certificates.files());
+  nodes.start_rank(0).wait_for_errors("waiting for nodes");
+  expect_drop(nodes.port(), "GET / HTTP/1.0\r\n\r\n");
+  expect_drop(nodes.port(), std::string("\x16\x03\x01\x00\x05\x01\x02\x03\x04\x05", 10));
+  nodes.start_rank(1);
+  EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
+  EXPECT_EQ(shown(nodes[1], "worker:1", "RANK"), "1");
+}
+
+// Each is told why, and does no harm to the others.
+TEST(NodesTest, RefuseThoseWithoutTheRightCertificates) {
+  const Certificates certificates;
+  certificates.sign("stranger", Certificates::kNames, "other-ca");
+  certificates.sign("server", std::string(Certificates::kNames) + ",URI:cohort://*/ps/*");
+  Nodes nodes({"--nnodes=2"}, {"print=done"});
+  nodes.use(certificates.files());
+  nodes.start_rank(0).wait_for_errors("waiting for nodes");
+  const auto expect = [&](int code, const std::string& why) {
+    Launched& node = nodes.start_rank(1);
+    EXPECT_EQ(node.wait(), code) << node.errors();
+    EXPECT_THAT(node.errors(), HasSubstr("the rendezvous at 127.0.0.1:")) << why;
+    EXPECT_THAT(node.errors(), HasSubstr(why));
+    nodes.forget_last();
+  };
+  constexpr int kPermissionDenied = 17, kFailedPrecondition = 19;
+  nodes.use(certificates.files("stranger", "both-cas"));
+  expect(kPermissionDenied, "it does not know the authority of this end's certificate");
+  nodes.use(certificates.files("stranger", "other-ca"));
+  expect(kPermissionDenied, "it shows a certificate that is signed by an unknown authority");
+  nodes.use(certificates.files("server"));
+  expect(kPermissionDenied, "has a certificate that is for cohort://*/ps/*");
+  nodes.use(certificates.files());
+  nodes.environment()["COHORT_TLS_LEADER_NAME"] = "somebody.example";
+  expect(kPermissionDenied, "does not carry the name somebody.example");
+  nodes.environment() = {};
+  expect(kFailedPrecondition, "it speaks TLS, but this end has no certificates");
+  nodes.use(certificates.files());
+  nodes.start_rank(1);
+  EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
+}
+
+TEST(NodesTest, DoNotSpeakPlainTextWhereTheyHaveCertificates) {
+  const Certificates certificates;
+  Nodes nodes({"--nnodes=2"}, {"print=done"});
+  nodes.start_rank(0).wait_for_errors("waiting for nodes");
+  nodes.use(certificates.files());
+  Launched& node = nodes.start_rank(1);
+  EXPECT_EQ(node.wait(), 19);
+  EXPECT_THAT(node.errors(), HasSubstr("it speaks plain text"));
+  nodes[0].send(SIGTERM);
+  nodes[0].wait();
+}
+
+TEST(NodesTest, GiveUpWhenNobodyShakesHands) {
+  const Certificates certificates;
+  Nodes nodes({"--nnodes=2", "--join_timeout=2", "--node_timeout=1"});
+  const int frozen = ::socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in address = loopback(nodes.port());
+  ASSERT_EQ(bind(frozen, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(frozen, 10), 0);
+  nodes.use(certificates.files());
+  EXPECT_EQ(nodes.start_rank(1).wait(), 14);
+  EXPECT_THAT(nodes[0].errors(), HasSubstr("gave up waiting for the rendezvous"));
+  close(frozen);
+}
+
+}  // namespace
+}  // namespace cohort::testing
