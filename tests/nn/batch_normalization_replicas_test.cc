@@ -171,8 +171,7 @@ std::vector<std::string> ops_outside_training(Strategy& strategy, bool synchroni
   group.num_replicas = strategy.num_replicas_in_sync();
   const GraphFunction scheduled = schedule_collectives(step.trace({rows}, group));
   std::vector<std::string> ops;
-  for (const auto& node : scheduled.graph->nodes())
-    ops.push_back(node->op().name);
+  for (const auto& node : scheduled.graph->nodes()) ops.push_back(node->op().name);
   return ops;
 }
 
