@@ -373,14 +373,6 @@ class Lint(Dev):
         self.assertEqual(self.linted(CI_BASE=self.commits[1]), ["core/c.cc", *examples])
         self.assertEqual(self.linted(CI_BASE=self.commits[0]), ["core/b.cc", "core/c.cc", *examples])
 
-    def test_takes_what_has_changed_since_the_branch_left_that_of_origin(self):
-        examples = ["examples/first.cc", "examples/second.cc"]
-        self.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
-        for pushed, changed in ((0, ["core/b.cc", "core/c.cc"]), (1, ["core/c.cc"]), (2, ["core/c.cc"])):
-            self.git("update-ref", "refs/remotes/origin/main", self.commits[pushed])
-            self.assertEqual(self.linted(), [*changed, *examples])
-        self.assertEqual(self.linted(CI_BASE=self.commits[0]), ["core/b.cc", "core/c.cc", *examples])
-
     def test_refuses_a_base_that_is_no_commit(self):
         status, _, said = self.dev("lint", CI_BASE="nowhere")
         self.assertEqual((status, said), (2, "lint: there is no commit CI_BASE=nowhere here\n"))
