@@ -61,33 +61,39 @@ Value Graph::add_input(std::string name, TensorSpec spec) {
 
 Node& Graph::add(std::string_view op, std::vector<Value> inputs, Attributes attributes,
                  std::shared_ptr<Resource> resource) {
-  check_attributes(find_op(op), attributes);
+  const OpDef& def = find_op(op);
+  check_attributes(def, attributes);
   const std::string& scope = NameScope::current();
-  return add_named(scope.empty() ? std::string(op) : str(scope, "/", op), op, std::move(inputs),
+  return add_named(scope.empty() ? def.name : str(scope, "/", op), def, std::move(inputs),
                    std::move(attributes), std::move(resource));
 }
 
 Node& Graph::add_named(std::string name, std::string_view op, std::vector<Value> inputs,
                        Attributes attributes, std::shared_ptr<Resource> resource) {
-  const OpDef& def = find_op(op);
+  return add_named(std::move(name), find_op(op), std::move(inputs), std::move(attributes),
+                   std::move(resource));
+}
+
+Node& Graph::add_named(std::string name, const OpDef& op, std::vector<Value> inputs,
+                       Attributes attributes, std::shared_ptr<Resource> resource) {
   for (const Value& input : inputs) {
-    if (!input.defined()) invalid(name, ": op ", op, " was given an empty value");
-    if (!input.is_of(*this)) fail(Code::kFailedPrecondition, name, ": op ", op, " ", kMixes);
+    if (!input.defined()) invalid(name, ": op ", op.name, " was given an empty value");
+    if (!input.is_of(*this)) fail(Code::kFailedPrecondition, name, ": op ", op.name, " ", kMixes);
   }
   const std::vector<TensorSpec> specs = specs_of(inputs);
-  if (def.num_inputs != OpDef::kVariadic && static_cast<size_t>(def.num_inputs) != inputs.size())
-    invalid(name, ": op ", op, " takes ", def.num_inputs, " inputs, got ", inputs.size());
+  if (op.num_inputs != OpDef::kVariadic && static_cast<size_t>(op.num_inputs) != inputs.size())
+    invalid(name, ": op ", op.name, " takes ", op.num_inputs, " inputs, got ", inputs.size());
   auto node = std::make_unique<Node>();
   try {
-    check_variable(def, resource.get());
-    node->outputs_ = def.infer({op, specs, attributes, resource.get()});
-    for (const TensorSpec& spec : node->outputs_) require_size(def, spec);
+    check_variable(op, resource.get());
+    node->outputs_ = op.infer({op.name, specs, attributes, resource.get()});
+    for (const TensorSpec& spec : node->outputs_) require_size(op, spec);
   } catch (const Error& error) {
-    throw error.with_context(str(name, ": op ", op, "(", comma_separated(specs), ")"));
+    throw error.with_context(str(name, ": op ", op.name, "(", comma_separated(specs), ")"));
   }
   if (!inputs.empty()) node->branch_ = BranchScope::condition(*this);
   node->id_ = static_cast<int>(nodes_.size());
-  node->op_ = &def;
+  node->op_ = &op;
   node->name_ = std::move(name);
   node->inputs_ = std::move(inputs);
   node->attributes_ = std::move(attributes);

@@ -120,6 +120,9 @@ class Graph {
   // attributes passes may add; for passes and import.
   Node& add_named(std::string name, std::string_view op, std::vector<Value> inputs,
                   Attributes attributes, std::shared_ptr<Resource> resource = nullptr);
+  // Of an op that is at hand already, as in copies of a node, which then need not look for it.
+  Node& add_named(std::string name, const OpDef& op, std::vector<Value> inputs,
+                  Attributes attributes, std::shared_ptr<Resource> resource = nullptr);
   // Of nodes next to each other, each of which has one of `outputs` and takes all of `inputs`.
   static void set_gradient(CustomGradient gradient);
 

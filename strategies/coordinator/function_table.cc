@@ -83,9 +83,8 @@ class UsedVariables {
         rewriter.copy(*node);
         continue;
       }
-      Node& added =
-          rewriter.graph().add_named(node->name(), node->op().name, rewriter(node->inputs()),
-                                     node->attributes(), alias->second);
+      Node& added = rewriter.graph().add_named(node->name(), node->op(), rewriter(node->inputs()),
+                                               node->attributes(), alias->second);
       for (int i = 0; i < static_cast<int>(added.outputs().size()); ++i)
         rewriter.map(node->output(i), added.output(i));
     }

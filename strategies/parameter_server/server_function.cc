@@ -35,7 +35,7 @@ class Copier {
   void copy(const Node& node) {
     std::vector<Value> inputs;
     for (const Value& input : node.inputs()) inputs.push_back((*this)(input));
-    Node& added = current_graph().add_named(node.name(), node.op().name, std::move(inputs),
+    Node& added = current_graph().add_named(node.name(), node.op(), std::move(inputs),
                                             node.attributes(), node.shared_resource());
     for (int i = 0; i < static_cast<int>(added.outputs().size()); ++i)
       map(Value(const_cast<Node*>(&node), i), added.output(i));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/graph/op.h"
+#include "core/graph/passes/rewriter.h"
 #include "core/ops/math_ops.h"
 #include "tests/testing/evaluate.h"
 
@@ -132,6 +133,20 @@ TEST(Graph, OpsTakeOnlyTheAttributesThatTheyList) {
             Code::kInvalidArgument);
   graph.add("Cast", {x}, {{"dtype", DType::kInt32}});
   EXPECT_EQ(graph.nodes().size(), 2u);
+}
+
+TEST(Graph, CopiesOfANodeAreOfItsOpWithoutLookingForItsName) {
+  const OpDef unregistered = {.name = "Unregistered",
+                              .num_inputs = 1,
+                              .infer = [](const InferenceContext& c) { return c.inputs; }};
+  GraphFunction function;
+  const Value x = function.graph->add_input("x", {DType::kFloat32, {4}});
+  function.outputs = {function.graph->add_named("y", unregistered, {x}, {}).output()};
+  Rewriter rewrite(function);
+  for (const auto& node : function.graph->nodes()) rewrite.copy(*node);
+  const GraphFunction copy = rewrite.finish();
+  EXPECT_EQ(&copy.outputs[0].node().op(), &unregistered);
+  EXPECT_EQ(copy.outputs[0].spec(), x.spec());
 }
 
 TEST(Graph, ConstantsNeedAFunctionBeingTraced) {

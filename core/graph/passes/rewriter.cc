@@ -26,7 +26,7 @@ Node& Rewriter::copy(const Node& node, Attributes attributes) {
     map(Value(const_cast<Node*>(&node), 0), input);
     return input.node();
   }
-  Node& added = graph().add_named(node.name(), node.op().name, (*this)(node.inputs()),
+  Node& added = graph().add_named(node.name(), node.op(), (*this)(node.inputs()),
                                   std::move(attributes), node.shared_resource());
   for (size_t i = 0; i < added.outputs().size(); ++i)
     map(Value(const_cast<Node*>(&node), static_cast<int>(i)), added.output(static_cast<int>(i)));
