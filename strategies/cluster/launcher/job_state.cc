@@ -169,10 +169,12 @@ void JobState::decide(int node, const Join& join, Time now) {
   maybe_start(now);
 }
 
-// Those are decided on whose place is free, or whose others have all been heard from.
+// Those are decided on whose place is free, or whose others have all been heard from, and all where
+// a decision ends the job.
 void JobState::reconsider_applicants(Time now) {
   for (auto& [node, applicant] : std::exchange(applicants_, {})) {
-    if (applicant.silent.empty() || in_place_of(applicant.join).empty()) {
+    const bool is_over = phase_ == Phase::kOver;
+    if (is_over || applicant.silent.empty() || in_place_of(applicant.join).empty()) {
       decide(node, applicant.join, now);
     } else {
       applicants_[node] = applicant;

@@ -497,6 +497,20 @@ TEST_F(JobStateTest, KeepsWhoIsToTakeAPlaceUntilItsOwnerIsLost) {
   EXPECT_THAT(got<Refused>(5).at(0).reason, HasSubstr("is over"));
 }
 
+TEST_F(JobStateTest, AnswersAllWhoAreToTakeAPlaceWhereTheNextOfThemComesTooLate) {
+  begin(3, 3);
+  join(0, 0);
+  join(1, 1);
+  join(2, 0);
+  join(3, 1);
+  now_ += seconds(60);
+  lose(0);  // 2 takes its place, and the time for joining is over
+  EXPECT_EQ(code(2), exit_code(Code::kDeadlineExceeded));
+  EXPECT_TRUE(state_->is_over());
+  ASSERT_EQ(got<Refused>(3).size(), 1);
+  EXPECT_FALSE(state_->knows(3));
+}
+
 TEST_F(JobStateTest, EndsByASignalWhileItWaits) {
   begin(3, 3);
   join(0);
