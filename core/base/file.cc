@@ -89,9 +89,9 @@ bool is_aside_of(const std::string& path, std::string_view name) {
 bool is_left(int file) {
   constexpr time_t kWhile = 3600;  // in seconds
   if (::flock(file, LOCK_EX | LOCK_NB) == 0) return true;
-  if (errno == EWOULDBLOCK || errno == EINTR) return false;
   struct stat status;
-  return ::fstat(file, &status) == 0 && status.st_mtime + kWhile < ::time(nullptr);
+  return has_no_locks(errno) && ::fstat(file, &status) == 0 &&
+         status.st_mtime + kWhile < ::time(nullptr);
 }
 
 // Removes what writers of `path` have left that were killed. What cannot be removed stays.

@@ -17,10 +17,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kTimeToEnd(1000), kLookInterval(10);
 
-bool has_no_locks(int error) {
-  return error == EINVAL || error == ENOLCK || error == ENOSYS || error == EOPNOTSUPP;
-}
-
 // Who had it may have removed it since it was opened.
 bool is_there(int file) {
   struct stat status {};

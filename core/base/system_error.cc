@@ -32,6 +32,10 @@ Code code_of_errno(int number) {
   }
 }
 
+bool has_no_locks(int number) {
+  return number == EINVAL || number == ENOLCK || number == ENOSYS || number == EOPNOTSUPP;
+}
+
 void fail_errno(std::string_view action, const std::string& path) {
   const int error = errno;
   fail(code_of_errno(error), "cannot ", action, " ", path, ": ", std::strerror(error));

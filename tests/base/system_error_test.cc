@@ -18,6 +18,11 @@ TEST(SystemError, HasACodeByWhatTheCallerCanDo) {
   EXPECT_EQ(code_of_errno(EIO), Code::kUnknown);
 }
 
+TEST(SystemError, TellsWhereThereAreNoLocksFromALockThatIsTakenOrFails) {
+  for (const int number : {EINVAL, ENOLCK, ENOSYS, EOPNOTSUPP}) EXPECT_TRUE(has_no_locks(number));
+  for (const int number : {EWOULDBLOCK, EINTR, EBADF, EIO}) EXPECT_FALSE(has_no_locks(number));
+}
+
 TEST(SystemError, SaysWhatFailedOnWhichPathAndWhy) {
   errno = EISDIR;
   data::expect_error([] { fail_errno("open", "/some/folder"); }, Code::kInvalidArgument,
