@@ -197,7 +197,8 @@ TEST_F(ProfilerTest, CountsCommunicationOnceInItsShares) {
   Profiler profiler;
   const auto start = Profiler::Clock::now();
   record("a", "MatMul", 0, start, microseconds(0), microseconds(600));
-  record("AllReduce of 8 bytes", "communication", 0, start, microseconds(100), microseconds(800));
+  record("AllReduce of 8 bytes", Profiler::kCommunication, 0, start, microseconds(100),
+         microseconds(800));
   record("b", "AllReduceWait", 0, start, microseconds(600), microseconds(400));
   EXPECT_EQ(profiler.summary(),
             "communication                           1 calls        800.0 us beside kernels\n"
