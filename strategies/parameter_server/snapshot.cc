@@ -5,12 +5,10 @@
 #include <bit>
 #include <cerrno>
 #include <cinttypes>
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
-#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -26,6 +24,7 @@
 #include "core/base/system_error.h"
 #include "strategies/parameter_server/folder_sync.h"
 #include "strategies/parameter_server/row_gradient.h"
+#include "strategies/parameter_server/shard_json.h"
 
 namespace cohort::parameter_server {
 namespace {
@@ -46,113 +45,11 @@ std::string_view bytes_of(const std::vector<int64_t>& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(int64_t)};
 }
 
-// Names are any bytes, updates too: JSON has text alone.
-std::string to_hex(std::string_view bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  text.reserve(2 * bytes.size());
-  for (const char c : bytes) {
-    text += kDigits[static_cast<uint8_t>(c) >> 4];
-    text += kDigits[static_cast<uint8_t>(c) & 15];
-  }
-  return text;
-}
-
-std::string from_hex(const std::string& text) {
-  const auto digit = [&](char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    invalid("\"", c, "\" is no hexadecimal digit");
-  };
-  if (text.size() % 2 != 0) invalid("an odd number of hexadecimal digits");
-  std::string bytes;
-  for (size_t i = 0; i < text.size(); i += 2)
-    bytes += static_cast<char>(digit(text[i]) << 4 | digit(text[i + 1]));
-  return bytes;
-}
-
-// JSON has finite numbers alone.
-Json to_json(double number) {
-  if (std::isfinite(number)) return number;
-  return number > 0 ? "inf" : "-inf";
-}
-
-double number_of(const Json& json) {
-  if (!json.is_string()) return json.get<double>();
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const auto text = json.get<std::string>();
-  if (text != "inf" && text != "-inf") invalid('"', text, "\" is no number");
-  return text == "inf" ? kInfinity : -kInfinity;
-}
-
-Json describe(const ShardState& state) {
-  const ShardSpec& spec = state.spec;
-  Json json = {{"name", to_hex(spec.name)},
-               {"variable", to_hex(spec.variable)},
-               {"dtype", std::string(dtype_name(spec.whole.dtype))},
-               {"shape", spec.whole.shape.to_vector()},
-               {"begin", spec.begin},
-               {"rows", spec.rows},
-               {"update", to_hex(spec.update.dense)},
-               {"row_update", to_hex(spec.update.by_rows)},
-               {"row_block", spec.update.row_block},
-               {"version", state.version},
-               {"updates", state.updates},
-               {"slots", Json::array()},
-               {"marks", Json::array()}};
-  for (const auto& slot : spec.update.slots)
-    json["slots"].push_back({{"name", to_hex(slot.name)}, {"initial", to_json(slot.initial)}});
-  for (const auto& [task, mark] : state.marks)
-    json["marks"].push_back(
-        {{"task", to_hex(task)}, {"incarnation", mark.incarnation}, {"sequence", mark.sequence}});
-  if (spec.lazy)
-    json["lazy"] = {{"kind", static_cast<int>(spec.lazy->kind)},
-                    {"a", to_json(spec.lazy->a)},
-                    {"b", to_json(spec.lazy->b)},
-                    {"seed", spec.lazy->seed},
-                    {"max_rows", spec.lazy->max_rows}};
-  return json;
-}
-
 // Those that are known.
 std::string described(const SnapshotFacts& facts) {
   const std::string servers = facts.num_servers > 0 ? str(",\"servers\":", facts.num_servers) : "";
   const std::string log = facts.log_goes_on > 0 ? str(",\"log\":", facts.log_goes_on) : "";
   return servers + log;
-}
-
-std::string text_of(const Json& json, const char* key) {
-  return from_hex(json.at(key).get<std::string>());
-}
-
-ShardState parse(const Json& json) {
-  ShardState state{.spec = {.name = text_of(json, "name"),
-                            .variable = text_of(json, "variable"),
-                            .whole = {dtype_from_name(json.at("dtype").get<std::string>()),
-                                      Shape(json.at("shape").get<std::vector<int64_t>>())},
-                            .begin = json.at("begin").get<int64_t>(),
-                            .rows = json.at("rows").get<int64_t>(),
-                            .update = {.dense = text_of(json, "update"),
-                                       .by_rows = text_of(json, "row_update"),
-                                       .row_block = json.at("row_block").get<int64_t>()}},
-                   .version = json.at("version").get<uint64_t>(),
-                   .updates = json.at("updates").get<uint64_t>()};
-  for (const Json& slot : json.at("slots"))
-    state.spec.update.slots.push_back({text_of(slot, "name"), number_of(slot.at("initial"))});
-  for (const Json& mark : json.at("marks"))
-    state.marks[text_of(mark, "task")] = {.incarnation = mark.at("incarnation").get<uint64_t>(),
-                                          .sequence = mark.at("sequence").get<uint64_t>()};
-  if (json.contains("lazy")) {
-    const Json& lazy = json.at("lazy");
-    state.spec.lazy =
-        RowInitializer{.kind = static_cast<RowInitializer::Kind>(lazy.at("kind").get<int>()),
-                       .a = number_of(lazy.at("a")),
-                       .b = number_of(lazy.at("b")),
-                       .seed = lazy.at("seed").get<uint64_t>(),
-                       .max_rows = lazy.at("max_rows").get<int64_t>()};
-  }
-  state.spec.check(std::numeric_limits<size_t>::max());
-  return state;
 }
 
 // A tensor in a snapshot's file.
@@ -241,7 +138,7 @@ class Reader {
   explicit Reader(std::shared_ptr<const ValuesFile> file) : file_(std::move(file)) {}
 
   SavedShard next(const Json& json) {
-    SavedShard saved{.about = parse(json), .rows = 0, .load_row_ids = nullptr, .load = nullptr};
+    SavedShard saved{.about = shard_in(json), .rows = 0, .load_row_ids = nullptr, .load = nullptr};
     const ShardSpec& spec = saved.about.spec;
     TensorSpec part = spec.spec();
     std::vector<Place> places;
@@ -444,7 +341,7 @@ uint32_t SnapshotWriter::write(std::string_view bytes) {
 }
 
 void SnapshotWriter::add(const ShardState& state) {
-  Json json = describe(state);
+  Json json = json_of(state);
   json["crc32c"] = Json::array();
   if (state.row_ids) {
     json["in_use"] = state.row_ids->size();
