@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/tensor/attributes.h"
@@ -26,14 +27,20 @@ class Resource {
 
 // One output of a node: what user code computes with while a function is traced. A small value that
 // does not keep its graph: one that is used when that is gone is kFailedPrecondition, as where a
-// layer keeps what it has computed in a rehearsal. A default-constructed Value is "none": defined()
-// is false, and its use kInvalidArgument. It is no condition and has no order, since what it will
-// hold is not known while it is traced: `where` and `cond` choose, `maximum` and `less` compare
-// elements.
+// layer keeps what it has computed in a rehearsal. A Value that is default-constructed, or has been
+// moved from, is "none": defined() is false, and its use kInvalidArgument. It is no condition and
+// has no order, since what it will hold is not known while it is traced: `where` and `cond` choose,
+// `maximum` and `less` compare elements.
 class Value {
  public:
   Value() = default;
   Value(Node* node, int index);
+  Value(const Value&) = default;
+  Value(Value&& other) noexcept { swap(other); }
+  Value& operator=(Value other) noexcept {
+    swap(other);
+    return *this;
+  }
 
   bool defined() const { return node_ != nullptr; }
   Node& node() const {
@@ -49,11 +56,23 @@ class Value {
   bool is_of(const Graph& graph) const;
 
   // Whether both are the same output of the same node, or none: nothing is said about elements.
-  bool is_same(const Value& other) const { return node_ == other.node_ && index_ == other.index_; }
+  // Those of a graph that is gone are never those of another, wherever its nodes are in memory.
+  bool is_same(const Value& other) const {
+    return node_ == other.node_ && index_ == other.index_ && is_of_graph_of(other);
+  }
 
  private:
   friend struct ValueOrder;  // core/graph/value_map.h
   [[noreturn]] void refuse() const;
+  bool is_of_graph_of(const Value& other) const {
+    return !graph_lives_.owner_before(other.graph_lives_) &&
+           !other.graph_lives_.owner_before(graph_lives_);
+  }
+  void swap(Value& other) noexcept {
+    std::swap(node_, other.node_);
+    std::swap(index_, other.index_);
+    graph_lives_.swap(other.graph_lives_);
+  }
 
   Node* node_ = nullptr;
   int index_ = 0;

@@ -2,16 +2,17 @@
 
 #include <map>
 #include <set>
-#include <utility>
 
 #include "core/graph/graph.h"
 
 namespace cohort {
 
-// An order by identity, for containers only.
+// An order by identity (Value::is_same), for containers only.
 struct ValueOrder {
   bool operator()(const Value& a, const Value& b) const {
-    return std::pair(a.node_, a.index_) < std::pair(b.node_, b.index_);
+    if (a.node_ != b.node_) return a.node_ < b.node_;
+    if (a.index_ != b.index_) return a.index_ < b.index_;
+    return a.graph_lives_.owner_before(b.graph_lives_);
   }
 };
 

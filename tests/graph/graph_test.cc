@@ -1,11 +1,13 @@
 #include "core/graph/graph.h"
 
 #include <sstream>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include "core/graph/op.h"
 #include "core/graph/passes/rewriter.h"
+#include "core/graph/value_map.h"
 #include "core/ops/math_ops.h"
 #include "tests/testing/evaluate.h"
 
@@ -48,6 +50,36 @@ TEST(Graph, ValuesAreTheSameWhereTheyAreOneOutputOfANode) {
   EXPECT_TRUE(Value().is_same(Value()));
   EXPECT_TRUE(x.defined());
   EXPECT_FALSE(Value().defined());
+}
+
+TEST(Graph, AValueThatHasBeenMovedFromIsNone) {
+  Graph graph;
+  Value from = graph.add_input("x", {DType::kFloat32, {2}});
+  const Value x = from;
+  Value to = std::move(from);
+  EXPECT_FALSE(from.defined());  // NOLINT: what this is about
+  EXPECT_TRUE(from.is_same(Value()));
+  EXPECT_EQ(code_of([&] { from.shape(); }), Code::kInvalidArgument);
+  EXPECT_TRUE(to.is_same(x));
+  from = std::move(to);
+  EXPECT_TRUE(from.is_same(x));
+  EXPECT_FALSE(to.defined());  // NOLINT: what this is about
+}
+
+// The nodes of the later graphs are where those of the earlier ones were.
+TEST(Graph, ValuesOfGraphsThatAreGoneAreTheSameOnlyAsTheirCopies) {
+  ValueSet gone;
+  for (int i = 0; i < 20; ++i) {
+    Graph graph;
+    const Value x = graph.add_input("x", {DType::kFloat32, {2}});
+    for (const Value& other : gone) EXPECT_FALSE(x.is_same(other)) << i;
+    EXPECT_TRUE(gone.insert(x).second) << i;
+  }
+  for (const Value& x : gone) {
+    const Value copy = x;
+    EXPECT_TRUE(copy.is_same(x));
+    EXPECT_TRUE(gone.contains(copy));
+  }
 }
 
 TEST(Graph, KeepsNodesInTheOrderOfTracing) {
