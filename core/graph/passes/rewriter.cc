@@ -8,10 +8,18 @@
 
 namespace cohort {
 
+void Rewriter::map(const Value& old, const Value& replacement) {
+  COHORT_CHECK(old.is_of(*source_.graph));
+  auto& outputs = values_[static_cast<size_t>(old.node().id())];
+  outputs.resize(old.node().outputs().size());
+  outputs[static_cast<size_t>(old.index())] = replacement;
+}
+
 Value Rewriter::operator()(const Value& old) const {
-  const auto it = values_.find(old);
-  COHORT_CHECK(it != values_.end());
-  return it->second;
+  COHORT_CHECK(old.is_of(*source_.graph));
+  const auto& outputs = values_[static_cast<size_t>(old.node().id())];
+  COHORT_CHECK(!outputs.empty() && outputs[static_cast<size_t>(old.index())].defined());
+  return outputs[static_cast<size_t>(old.index())];
 }
 
 std::vector<Value> Rewriter::operator()(const std::vector<Value>& old) const {

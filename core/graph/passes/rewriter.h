@@ -16,12 +16,13 @@ namespace cohort {
 // is used.
 class Rewriter {
  public:
-  explicit Rewriter(const GraphFunction& source) : source_(source) {}
+  explicit Rewriter(const GraphFunction& source)
+      : source_(source), values_(source.graph->nodes().size()) {}
 
   // The new value for a value of the source.
   Value operator()(const Value& old) const;
   std::vector<Value> operator()(const std::vector<Value>& old) const;
-  void map(const Value& old, const Value& replacement) { values_[old] = replacement; }
+  void map(const Value& old, const Value& replacement);
   // Copies a node with mapped inputs and maps its outputs.
   Node& copy(const Node& node) { return copy(node, node.attributes()); }
   // The same with other attributes.
@@ -37,7 +38,7 @@ class Rewriter {
  private:
   const GraphFunction& source_;
   GraphFunction result_;
-  ValueMap<Value> values_;
+  std::vector<std::vector<Value>> values_;  // by node of the source, and by output
 };
 
 // Who uses each value of a function.
