@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <set>
+#include <stdexcept>
 #include <string_view>
 
 #include "core/base/comma_separated.h"
@@ -96,10 +97,12 @@ void require_own_names(std::string_view call, const Variables& variables) {
 
 std::string pack(const Safetensors& content) {
   Packer packer;
-  packer.add(static_cast<int64_t>(content.metadata.size()));
-  for (const auto& [key, value] : content.metadata) {
-    packer.add(key);
-    packer.add(value);
+  for (const auto* texts : {&content.metadata, &content.unsupported}) {
+    packer.add(static_cast<int64_t>(texts->size()));
+    for (const auto& [key, value] : *texts) {
+      packer.add(key);
+      packer.add(value);
+    }
   }
   for (const auto& [name, tensor] : content.tensors) {
     packer.add(name);
@@ -111,9 +114,11 @@ std::string pack(const Safetensors& content) {
 Safetensors unpack(const std::string& bytes) {
   Safetensors content;
   Unpacker unpacker(bytes);
-  for (int64_t left = unpacker.number(); left > 0; --left) {
-    const std::string key = unpacker.text();
-    content.metadata[key] = unpacker.text();
+  for (auto* texts : {&content.metadata, &content.unsupported}) {
+    for (int64_t left = unpacker.number(); left > 0; --left) {
+      const std::string key = unpacker.text();
+      (*texts)[key] = unpacker.text();
+    }
   }
   while (!unpacker.at_end()) {
     const std::string name = unpacker.text();
@@ -134,10 +139,22 @@ Safetensors read(const std::string& path, Workers& workers) {
                            [&] { return pack(read_safetensors(path)); }));
 }
 
+std::string not_supported(const std::string& what) {
+  return what + ", whose dtype is not supported";
+}
+
 // What `convert` makes of a file's tensors.
-Tensors converted(const Tensors& tensors,
+Tensors converted(const Safetensors& file,
                   const std::function<Tensors(const Tensors& file)>& convert) {
-  Tensors result = convert(tensors);
+  Tensors result;
+  try {
+    result = convert(file.tensors);
+  } catch (const std::out_of_range&) {
+    if (file.unsupported.empty()) throw;
+    const auto& [name, what] = *file.unsupported.begin();
+    invalid("what converts the file looks for a tensor that cannot be loaded; ", name, " is ",
+            not_supported(what));
+  }
   for (const auto& [name, tensor] : result)
     if (!tensor.defined()) invalid("what is to be loaded as \"", name, "\" has no value");
   return result;
@@ -193,19 +210,23 @@ void match_variable(Variable& variable, Tensors& tensors, const LoadOptions& opt
   }
 }
 
-Match match_with(const Variables& variables, Tensors tensors, const LoadOptions& options) {
+Match match_with(const Variables& variables, Safetensors file, const LoadOptions& options) {
   Match match;
   for (const auto& variable : variables) {
-    if (RowVariable* table = as_row_variable(*variable))
-      match_table(*variable, *table, tensors, options, match);
+    if (const auto found = file.unsupported.extract(variable->name()))
+      match.problems += str("\n  ", variable->name(), " is ", variable->spec(), ", in the file ",
+                            not_supported(found.mapped()));
+    else if (RowVariable* table = as_row_variable(*variable))
+      match_table(*variable, *table, file.tensors, options, match);
     else
-      match_variable(*variable, tensors, options, match);
+      match_variable(*variable, file.tensors, options, match);
   }
-  for (const auto& [name, tensor] : tensors) {
+  const auto pass_over = [&](const std::string& name, const auto& what) {
     match.loaded.unexpected.push_back(name);
-    if (!options.ignore_unexpected)
-      match.problems += str("\n  unexpected: ", name, " ", tensor.spec());
-  }
+    if (!options.ignore_unexpected) match.problems += str("\n  unexpected: ", name, " ", what);
+  };
+  for (const auto& [name, tensor] : file.tensors) pass_over(name, tensor.spec());
+  for (const auto& [name, what] : file.unsupported) pass_over(name, what);
   return match;
 }
 
@@ -305,9 +326,9 @@ Loaded load_variables(const std::string& path, const Variables& variables,
   Safetensors content = read(path, workers);
   const Safetensors rest{.tensors = take_extra(content.tensors), .metadata = content.metadata};
   if (options.convert)
-    content.tensors =
-        together(workers, [&] { return converted(content.tensors, options.convert); });
-  Match match = match_with(variables, std::move(content.tensors), options);
+    content = {.tensors = together(workers, [&] { return converted(content, options.convert); }),
+               .metadata = {}};
+  Match match = match_with(variables, std::move(content), options);
   together(workers, [&] {
     if (!match.problems.empty()) invalid(path, " does not fit the variables:", match.problems);
     require_a_name(path, variables, match.loaded);

@@ -80,8 +80,8 @@ struct LoadOptions {
   // but not tables of which it has the rows in use.
   bool ignore_other_shapes = false;
   // Makes of the tensors of the file, by name, those to be loaded: under other names, in other
-  // layouts (Tensor::transpose), as files of other libraries need. With several workers, all call
-  // it and have to get the same.
+  // layouts (Tensor::transpose), as files of other libraries need; it is not given those of dtypes
+  // that are not supported. With several workers, all call it and have to get the same.
   std::function<Tensors(const Tensors& file)> convert = {};
   // Looks at the strings and the extra tensors of a file that fits, before any variable changes;
   // what it throws, on all workers alike, is why none does.
@@ -97,13 +97,14 @@ struct Loaded {
   std::vector<std::string> unexpected = {};    // in the file alone
 };
 // Sets `variables` from a file. Floating values may have fewer bits there, as bfloat16 for float32,
-// but not more, nor a table's rows. Names, shapes and dtypes are compared first: when something
-// does not fit, all of it is listed (kInvalidArgument) and no variable has changed; so it is where
-// the file has none of the names, whatever may be ignored, and for names with which Snapshot would
-// not save them. With several workers, the chief reads and tells the others, which need no such
-// file; where each acts on its own (InputContext::independent), all read, and the chief alone sets
-// the variables that they share (is_of_each_worker). Without `workers`, these are those that have
-// made the variables (workers_of).
+// but not more, nor a table's rows. Tensors of dtypes that are not supported
+// (Safetensors::unsupported) may only be unexpected. Names, shapes and dtypes are compared first:
+// when something does not fit, all of it is listed (kInvalidArgument) and no variable has changed;
+// so it is where the file has none of the names, whatever may be ignored, and for names with which
+// Snapshot would not save them. With several workers, the chief reads and tells the others, which
+// need no such file; where each acts on its own (InputContext::independent), all read, and the
+// chief alone sets the variables that they share (is_of_each_worker). Without `workers`, these are
+// those that have made the variables (workers_of).
 Loaded load_variables(const std::string& path, const Variables& variables,
                       const LoadOptions& options = {});
 Loaded load_variables(const std::string& path, const Variables& variables,

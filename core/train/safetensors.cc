@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -25,14 +26,29 @@ constexpr uint64_t kLengthBytes = sizeof(uint64_t);
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference implementation
 constexpr size_t kAlignment = 8;                   // of the data, by padding the header with spaces
 
-struct NamedDType {
+struct FileDType {
   std::string_view name;
-  DType dtype;
+  size_t bytes;  // of an element
+  std::optional<DType> dtype = {};
 };
-constexpr NamedDType kDTypes[] = {
-    {"F32", DType::kFloat32}, {"F64", DType::kFloat64}, {"BF16", DType::kBFloat16},
-    {"F16", DType::kFloat16}, {"I32", DType::kInt32},   {"I64", DType::kInt64},
-    {"U8", DType::kUInt8},    {"BOOL", DType::kBool},
+constexpr FileDType kDTypes[] = {
+    {"F32", 4, DType::kFloat32},
+    {"F64", 8, DType::kFloat64},
+    {"BF16", 2, DType::kBFloat16},
+    {"F16", 2, DType::kFloat16},
+    {"I32", 4, DType::kInt32},
+    {"I64", 8, DType::kInt64},
+    {"U8", 1, DType::kUInt8},
+    {"BOOL", 1, DType::kBool},
+    {"I8", 1},
+    {"I16", 2},
+    {"U16", 2},
+    {"U32", 4},
+    {"U64", 8},
+    {"F8_E4M3", 1},
+    {"F8_E5M2", 1},
+    {"F8_E8M0", 1},
+    {"C64", 8},
 };
 
 // The key of the metadata among those of tensors.
@@ -89,19 +105,22 @@ std::map<std::string, std::string> with_checks(const Safetensors& content) {
     if (!tensor.defined()) invalid("tensor \"", name, "\" has no value; it was never assigned");
     all[check_key(name)] = check_of(tensor);
   }
+  for (const auto& [name, what] : content.unsupported)
+    invalid("cannot write the tensor \"", name, "\", ", what, ", whose dtype is not supported");
   all[std::string(kCheckKey)] = check;
   return all;
 }
 
 std::string_view name_of(DType dtype) {
-  return std::ranges::find(kDTypes, dtype, &NamedDType::dtype)->name;
+  return std::ranges::find(kDTypes, std::optional(dtype), &FileDType::dtype)->name;
 }
 
 // Where a tensor lies in the data part of a file.
 struct Entry {
   std::string name;
-  TensorSpec spec;
+  TensorSpec spec;  // of its bytes, where it is not supported
   uint64_t begin = 0, end = 0;
+  std::string unsupported = {};  // what it is; "" where it is supported
 };
 
 class Reader {
@@ -115,6 +134,10 @@ class Reader {
     for (const Entry& entry : entries) {
       Tensor tensor = read_tensor(entry);
       if (!checks.empty()) verify(entry, tensor, checks);
+      if (!entry.unsupported.empty()) {
+        content.unsupported[entry.name] = entry.unsupported;
+        continue;
+      }
       normalize_bools(tensor);  // behind the check of the bytes
       content.tensors[entry.name] = std::move(tensor);
     }
@@ -226,15 +249,15 @@ class Reader {
     return found->get<std::vector<int64_t>>();
   }
 
-  DType read_dtype(const std::string& name, const Json& entry) const {
+  const FileDType& read_dtype(const std::string& name, const Json& entry) const {
     const Json text = entry.value("dtype", Json());
     if (!text.is_string()) corrupt(kLengthBytes, "tensor \"", name, "\" has no dtype");
-    const auto* found = std::ranges::find(kDTypes, text.get<std::string>(), &NamedDType::name);
+    const auto* found = std::ranges::find(kDTypes, text.get<std::string>(), &FileDType::name);
     if (found == std::end(kDTypes)) {
       fail(Code::kUnimplemented, file_.path(), ": tensor \"", name, "\" has the dtype ",
            text.dump(), ", which is not supported");
     }
-    return found->dtype;
+    return *found;
   }
 
   Entry read_entry(const std::string& name, const Json& value) const {
@@ -248,14 +271,15 @@ class Reader {
       corrupt(data_offset_ + begin, "tensor \"", name, "\" ends ",
               end - (file_.size() - data_offset_), " bytes behind the end of the file");
     }
-    TensorSpec spec{read_dtype(name, value), read_shape(name, dims)};
-    const size_t size = dtype_size(spec.dtype);
-    if ((end - begin) % size != 0 ||
-        (end - begin) / size != static_cast<uint64_t>(spec.shape.num_elements())) {
-      corrupt(data_offset_ + begin, "tensor \"", name, "\" is ", spec, " but has ", end - begin,
-              " bytes");
+    const FileDType& type = read_dtype(name, value);
+    const Shape shape = read_shape(name, dims);
+    const auto elements = static_cast<uint64_t>(shape.num_elements());
+    if ((end - begin) % type.bytes != 0 || (end - begin) / type.bytes != elements) {
+      corrupt(data_offset_ + begin, "tensor \"", name, "\" is ", type.name, shape, " but has ",
+              end - begin, " bytes");
     }
-    return {name, spec, begin, end};
+    if (type.dtype) return {name, {*type.dtype, shape}, begin, end};
+    return {name, {DType::kUInt8, {offsets[1] - offsets[0]}}, begin, end, str(type.name, shape)};
   }
 
   Shape read_shape(const std::string& name, const std::vector<int64_t>& dims) const {

@@ -135,7 +135,7 @@ TEST(Safetensors, RefusesTensorsThatDoNotFitTheirData) {
                 .find("ends 4 bytes behind the end"),
             std::string::npos);
   EXPECT_NE(error_of_x(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})")
-                .find("float32[3] but has 8 bytes"),
+                .find("F32[3] but has 8 bytes"),
             std::string::npos);
   EXPECT_NE(error_of_x(R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})").find("expected 0"),
             std::string::npos);
@@ -167,6 +167,31 @@ TEST(Safetensors, RefusesTensorsThatDoNotFitTheirData) {
                        "12345678", Code::kUnimplemented)
                 .find("has rank 11, above the limit of 8"),
             std::string::npos);
+}
+
+TEST(Safetensors, PassesOverDTypesThatAreNotSupportedAndSaysWhichTheyAre) {
+  const std::map<std::string, int> sizes = {{"I8", 1},      {"I16", 2},     {"U16", 2},
+                                            {"U32", 4},     {"U64", 8},     {"F8_E4M3", 1},
+                                            {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"C64", 8}};
+  const auto file_of = [](const std::string& dtype, int bytes) {
+    return file_with(
+        str(R"({"other":{"dtype":")", dtype, R"(","shape":[2,3],"data_offsets":[0,)", bytes,
+            R"(]},"x":{"dtype":"U8","shape":[1],"data_offsets":[)", bytes, ",", bytes + 1, "]}}"),
+        std::string(static_cast<size_t>(bytes), '\1') + "\7");
+  };
+  const std::string path = temporary("other_dtypes.safetensors");
+  for (const auto& [dtype, size] : sizes) {
+    SCOPED_TRACE(dtype);
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << file_of(dtype, 6 * size);
+    const Safetensors read = read_safetensors(path);
+    ASSERT_EQ(read.tensors.size(), 1u);
+    EXPECT_EQ(read.tensors.at("x").item(), 7);
+    EXPECT_EQ(read.unsupported, (std::map<std::string, std::string>{{"other", dtype + "[2,3]"}}));
+    EXPECT_THROW(write_safetensors(path, read), Error) << "which would lose it";
+    EXPECT_NE(error_of(file_of(dtype, 6 * size + 1))
+                  .find(str("\"other\" is ", dtype, "[2,3] but has ", 6 * size + 1, " bytes")),
+              std::string::npos);
+  }
 }
 
 // Before they are in memory as what they would be.
