@@ -103,7 +103,7 @@ TEST(SliceAndPad, CopyABox) {
                          {{2, 20, 20, 3}, {0, 1, 1, 0}, {2, 18, 18, 3}}})
     for (DType dtype : kSizes) {
       const Tensor x = random_tensor(dtype, shape, 0, 2);
-      const Tensor part = rearranged(x, Shape(size), [&](Dims position) {
+      const Tensor part = rearranged(x, Shape(size), [&begin = begin](Dims position) {
         for (size_t i = 0; i < position.size(); ++i) position[i] += begin[i];
         return position;
       });
