@@ -141,7 +141,7 @@ std::string fault_of_sizes(std::span<const int64_t> sizes, int size) {
   if (sizes.size() != static_cast<size_t>(size))
     return str("there are ", sizes.size(), " sizes for ", size, " ranks");
   for (const int64_t bytes : sizes)
-    if (bytes < 0) return str("a part has ", bytes);
+    if (bytes < 0) return str("a part has ", bytes, " bytes");
   return "";
 }
 
@@ -180,9 +180,10 @@ struct Fault {
     return first(fault_of_root(c.root, size), fault_of_sizes(c.bytes, size));
   }
   std::string operator()(const AllToAllCall& c) const {
-    std::string fault =
+    const std::string fault =
         first(fault_of_sizes(c.send_bytes, size), fault_of_sizes(c.receive_bytes, size));
-    if (!fault.empty()) return fault;
+    // Others may have made no mistake, as their sizes need not be these.
+    if (!fault.empty()) return str("on rank ", rank, " ", fault);
     const auto own = static_cast<size_t>(rank);
     return c.send_bytes[own] == c.receive_bytes[own]
                ? ""
