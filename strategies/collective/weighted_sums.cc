@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "core/base/error.h"
@@ -55,20 +56,23 @@ Tensor exchanged(Communicator& group, const Tensor& own, int partner) {
 }
 
 // Which part of a vector stays, by its product with the other and with itself.
-double weight(double with_other, double with_itself) {
+template <typename Wide>
+Wide weight(Wide with_other, Wide with_itself) {
   return with_itself > 0 ? 1 - with_other / (2 * with_itself) : 1;
 }
 
 template <typename T>
 void combine(const T* a, const T* b, T* result, int64_t count) {
-  double ab = 0, aa = 0, bb = 0;
+  // Squares of T's numbers, and quotients of squares, are in its range.
+  using Wide = std::conditional_t<std::is_same_v<T, float>, double, long double>;
+  Wide ab = 0, aa = 0, bb = 0;
   for (int64_t i = 0; i < count; ++i) {
-    const double x = a[i], y = b[i];
+    const Wide x = a[i], y = b[i];
     ab += x * y;
     aa += x * x;
     bb += y * y;
   }
-  const double of_a = weight(ab, aa), of_b = weight(ab, bb);
+  const Wide of_a = weight(ab, aa), of_b = weight(ab, bb);
   for (int64_t i = 0; i < count; ++i) result[i] = static_cast<T>(of_a * a[i] + of_b * b[i]);
 }
 

@@ -21,8 +21,8 @@ Tensor premultiplied_sum(Communicator& group, const Tensor& value, double factor
 // where a vector without length counts as it is. Neighbours are combined first, ranks 0 and 1, 2
 // and 3 and so on, then the results of neighbouring pairs, fours and so on: kInvalidArgument unless
 // the number of ranks is a power of two. The tensor is one vector, so a model's variables are given
-// one by one. Half types are combined in float and rounded once. A rank sends its tensor once for
-// each doubling of the number of ranks.
+// one by one. Half types are combined in float and rounded once, and of no dtype are numbers too
+// large or too small. A rank sends its tensor once for each doubling of the number of ranks.
 Tensor adasum(Communicator& group, const Tensor& value);
 
 }  // namespace cohort::collective

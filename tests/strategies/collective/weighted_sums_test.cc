@@ -13,6 +13,7 @@
 namespace cohort::collective {
 namespace {
 
+using ::testing::DoubleEq;
 using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
@@ -145,6 +146,26 @@ TEST(AdasumTest, TakesEveryFloatingType) {
       EXPECT_EQ(values_of(sum.cast(DType::kFloat32)), Vector(4, 0.5f));
     }
   });
+}
+
+TEST(AdasumTest, TakesNumbersWhoseSquaresAreOutOfRange) {
+  using Numbers = std::vector<double>;
+  const auto sum_of = [](const Numbers& a, const Numbers& b) {
+    std::vector<Numbers> results(2);
+    on_ranks(2, [&](int rank, Communicator& group) {
+      const Tensor sum = adasum(group, Tensor::from(rank == 0 ? a : b, {2}));
+      const auto values = sum.values<double>();
+      results[static_cast<size_t>(rank)] = {values.begin(), values.end()};
+    });
+    EXPECT_EQ(results[0], results[1]);
+    return results[0];
+  };
+  using Limits = std::numeric_limits<double>;
+  for (const double x : {1e160, 1e-170, Limits::max(), Limits::denorm_min()}) {
+    EXPECT_THAT(sum_of({x, -x}, {x, -x}), ElementsAre(x, -x));
+    EXPECT_THAT(sum_of({x, 0}, {0, x}), ElementsAre(x, x));
+  }
+  EXPECT_THAT(sum_of({1e-170, 0}, {1e160, 1e160}), ElementsAre(DoubleEq(0.5e160), DoubleEq(1e160)));
 }
 
 TEST(AdasumTest, WhatDoesNotFitIsAnErrorOnAllRanksAndEndsNothing) {
