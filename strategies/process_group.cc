@@ -2,6 +2,7 @@
 
 #include <exception>
 
+#include "core/base/error.h"
 #include "core/base/notice.h"
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/multi_worker/cluster_link.h"
@@ -13,6 +14,9 @@ namespace {
 constexpr std::chrono::seconds kEndPatience(60);
 
 std::shared_ptr<WorkerLink> join(const ProcessGroupOptions& options) {
+  if (options.limit && options.limit->count() < 1)
+    invalid("ProcessGroupOptions::limit is ", options.limit->count(),
+            " ms; it has to be 1 or more, or left out");
   if (options.link != nullptr) return options.link;
   const auto resolver = options.resolver ? options.resolver : resolve_own_cluster();
   return join_cluster(*resolver, options.membership, options.backend);

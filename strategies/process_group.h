@@ -22,8 +22,8 @@ struct ProcessGroupOptions {
   MembershipOptions membership = {};
   // How the processes talk to each other; kAuto leaves it to COHORT_COLLECTIVE_BACKEND.
   CommunicationBackend backend = CommunicationBackend::kAuto;
-  // How long one call may wait for the others, before kDeadlineExceeded names those that have not
-  // come; as long as they live without one.
+  // How long one call may wait for the others, 1 ms at least, before kDeadlineExceeded names those
+  // that have not come; as long as they live without one.
   std::optional<std::chrono::milliseconds> limit = {};
   // In place of all that but the limit: the link of a strategy
   // (MultiWorkerMirroredStrategy::link()) whose workers these are. The group has connections of its
@@ -45,7 +45,8 @@ struct ProcessGroupOptions {
 // thread at a time.
 class ProcessGroup {
  public:
-  // The errors of resolve_cluster(), Membership::join() and make_communicators().
+  // The errors of resolve_cluster(), Membership::join() and make_communicators(); kInvalidArgument
+  // for a limit below 1 ms, before it joins.
   explicit ProcessGroup(const ProcessGroupOptions& options);
   ProcessGroup() : ProcessGroup(ProcessGroupOptions{}) {}
   ~ProcessGroup();

@@ -82,6 +82,19 @@ TEST(ProcessGroupTest, OfOneProcessHasAStoreAndBarriersToo) {
   EXPECT_EQ(group_sum(group), 1);
 }
 
+TEST(ProcessGroupTest, ALimitBelowAMillisecondIsRefusedBeforeItJoins) {
+  const LocalJob job(2);  // in which the other never comes
+  for (const int limit : {0, -1}) {
+    const Error error = error_of([&] {
+      const collective::ProcessGroup group(
+          {.resolver = std::make_shared<LiteralResolver>(job.resolver(0)),
+           .limit = milliseconds(limit)});
+    });
+    EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+    EXPECT_THAT(error.message(), HasSubstr(str("ProcessGroupOptions::limit is ", limit, " ms")));
+  }
+}
+
 TEST(ProcessGroupTest, ABarrierNamesWhoHasNotComeAndTheGroupGoesOn) {
   on_all_links(2, [](const Options& options) {
     MultiWorkerMirroredStrategy strategy(options);
