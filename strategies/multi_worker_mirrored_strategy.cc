@@ -8,6 +8,7 @@
 #include "core/base/fnv1a.h"
 #include "core/base/notice.h"
 #include "core/base/random.h"
+#include "core/base/time_limits.h"
 #include "core/distribute/packing.h"
 #include "core/graph/serialization.h"
 #include "core/tensor/specs_of.h"
@@ -150,7 +151,9 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
   const bool on_cpus = std::all_of(devices.begin(), devices.end(),
                                    [](Device device) { return device.type == DeviceType::kCpu; });
   step_ = std::make_shared<StepWatch>(static_cast<int>(devices.size()), on_cpus);
-  group_ = std::make_shared<WorkerGroup>(link_, options.worker_timeout, step_, end_step);
+  // The longest ones are none in milliseconds.
+  const auto limit = clamped_seconds(std::chrono::duration<double>(options.worker_timeout).count());
+  group_ = std::make_shared<WorkerGroup>(link_, limit, step_, end_step);
   // From here on, whoever is lost, nobody waits.
   const auto watch = link_->on_failure([group = group_, step = step_](const Error& error) {
     group->abort(error);

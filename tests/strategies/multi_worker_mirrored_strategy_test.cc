@@ -284,6 +284,17 @@ TEST_F(MultiWorkerTest, ACallThatOneWorkerDoesNotMakeTimesOut) {
   EXPECT_THAT(errors, Each(""));
 }
 
+TEST_F(MultiWorkerTest, ATimeoutMayBeTheLongestThereIs) {
+  Options options = devices(1);
+  options.worker_timeout = std::chrono::seconds::max();
+  on_good_workers(
+      2,
+      [](MultiWorkerMirroredStrategy& strategy) {
+        EXPECT_EQ(strategy.reduce("sum", ids(strategy)).item(), 3);
+      },
+      options);
+}
+
 // --- Variables
 
 TEST_F(MultiWorkerTest, AllCopiesStartFromTheChiefsValue) {
