@@ -10,7 +10,7 @@ namespace cohort::coordination {
 std::string in_words(std::chrono::milliseconds time) {
   if (time < std::chrono::seconds(1)) return str(time.count(), " ms");
   // Seconds with one digit, and none where it would be 0.
-  const int64_t tenths = (time.count() + 50) / 100;
+  const int64_t tenths = time.count() / 100 + (time.count() % 100 >= 50 ? 1 : 0);
   return tenths % 10 ? str(tenths / 10, ".", tenths % 10, " s") : str(tenths / 10, " s");
 }
 

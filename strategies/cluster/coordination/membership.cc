@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLongestSilence = std::chrono::hours(24);
 
 void check(const MembershipOptions& options) {
-  if (options.heartbeat < milliseconds(1) || options.suspect_after < 2 * options.heartbeat ||
+  if (options.heartbeat < milliseconds(1) || options.suspect_after / 2 < options.heartbeat ||
       options.dead_after <= options.suspect_after || options.dead_after > kLongestSilence) {
     invalid(
         "a heartbeat of ", in_words(options.heartbeat), ", suspect_after ",

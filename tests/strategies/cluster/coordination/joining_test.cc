@@ -267,7 +267,8 @@ TEST(Joining, RefusesOptionsThatMakeNoSense) {
   const auto message = [](const MembershipOptions& options, const Variables& variables = {}) {
     return refusal([&] { join(LiteralResolver(), options, variables); });
   };
-  EXPECT_THAT(message({.heartbeat = milliseconds(0)}), HasSubstr("heartbeat"));
+  for (const auto heartbeat : {milliseconds(0), milliseconds(1251), milliseconds::max()})
+    EXPECT_THAT(message({.heartbeat = heartbeat}), HasSubstr("two heartbeats"));
   EXPECT_THAT(message({.suspect_after = milliseconds(400)}), HasSubstr("400 ms"));
   EXPECT_THAT(message({.dead_after = seconds(2)}), HasSubstr("dead_after 2 s"));
   EXPECT_THAT(message({.job_id = std::string(100, 'x')}), HasSubstr("at most 64"));
