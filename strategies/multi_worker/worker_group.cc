@@ -132,7 +132,7 @@ std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std
   for (const Record& r : all)
     detail_bytes.push_back(std::min<int64_t>(r.detail_bytes, 2 * kLongestDetail));
   std::vector<std::string> details = gather(detail, detail_bytes);
-  if (!failed) throw_mismatch(details);
+  if (!failed) throw_mismatch(all, details);
   for (size_t r = 0; r < all.size(); ++r)
     if (!(all[r].flags & Record::kFailed)) details[r].clear();
   throw_failure(details, any(Record::kStepFailed) && any(Record::kHasCombined));
@@ -184,13 +184,18 @@ void WorkerGroup::throw_failure(const std::vector<std::string>& details, bool is
   throw_shared(error);
 }
 
-void WorkerGroup::throw_mismatch(const std::vector<std::string>& details) {
-  const auto other = std::find_if(details.begin(), details.end(),
-                                  [&](const std::string& topic) { return topic != details[0]; });
-  throw_shared(Error(
-      Code::kFailedPrecondition,
-      str("every worker has to make the same calls in the same order, but ", name(0), " is at ",
-          details[0], " and ", name(static_cast<int>(other - details.begin())), " at ", *other)));
+void WorkerGroup::throw_mismatch(const std::vector<Record>& records,
+                                 const std::vector<std::string>& topics) {
+  // By their hashes: of long topics these are only the beginnings.
+  const auto odd = std::ranges::find_if(
+      records, [&](const Record& record) { return record.topic != records[0].topic; });
+  const auto other = static_cast<size_t>(odd - records.begin());
+  throw_shared(Error(Code::kFailedPrecondition,
+                     str("every worker has to make the same calls in the same order, but ", name(0),
+                         " is at ", topics[0], " and ", name(static_cast<int>(other)), " at ",
+                         topics[other] == topics[0]
+                             ? str("one that differs after these ", topics[0].size(), " bytes")
+                             : topics[other])));
 }
 
 std::vector<std::string> WorkerGroup::exchange(const std::string& topic, std::string_view value) {

@@ -70,7 +70,8 @@ class WorkerGroup final : public Workers {
   [[noreturn]] void fail(const Failure& failure);
   std::vector<std::string> gather(std::string_view value, const std::vector<int64_t>& bytes);
   [[noreturn]] void throw_failure(const std::vector<std::string>& details, bool is_final);
-  [[noreturn]] void throw_mismatch(const std::vector<std::string>& details);
+  [[noreturn]] void throw_mismatch(const std::vector<Record>& records,
+                                   const std::vector<std::string>& topics);
   [[noreturn]] void throw_shared(const Error& error);
   std::vector<std::string> values_of(const std::string& topic, std::string_view own,
                                      const std::vector<Record>& records);

@@ -250,6 +250,18 @@ TEST_F(MultiWorkerTest, CallsWithOtherArgumentsAreAnErrorOnAllAndNoWrongNumber) 
     });
 }
 
+TEST_F(MultiWorkerTest, CallsWhoseTopicsDifferBeyondWhatIsToldAreAnErrorOnAll) {
+  on_good_workers(3, [](MultiWorkerMirroredStrategy& strategy) {
+    Workers& workers = strategy.workers();
+    const std::string topic = str(std::string(40'000, 't'), workers.rank() / 2);
+    const Error error = testing::error_of([&] { workers.exchange(topic, ""); });
+    EXPECT_EQ(error.code(), Code::kFailedPrecondition);
+    EXPECT_THAT(error.message(),
+                HasSubstr("and worker:2 at one that differs after these 32768 bytes"));
+    EXPECT_EQ(strategy.reduce("sum", ids(strategy)).item(), 6) << "the next call is in step";
+  });
+}
+
 TEST_F(MultiWorkerTest, ACallThatOneWorkerDoesNotMakeTimesOut) {
   Options options = devices(1);
   options.worker_timeout = std::chrono::seconds(3);  // in which all have to start
