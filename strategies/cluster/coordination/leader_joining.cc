@@ -26,10 +26,10 @@ Error mismatch(std::string_view what, const Theirs& theirs, const Ours& ours,
 }  // namespace
 
 void LeaderState::join(const ConnectionPtr& from, const proto::Join& join, Time now) {
-  if (const auto error = refusal(join)) return refuse(from, *error, now);
+  if (const auto error = refusal(join)) return refuse(from, join.rank(), *error, now);
   if (join.cluster_hash() != roster_.cluster_hash()) {
     return refuse(
-        from,
+        from, join.rank(),
         mismatch("cluster hash", in_hex(join.cluster_hash()), in_hex(roster_.cluster_hash()),
                  "all tasks must be given the same cluster, as in TF_CONFIG"),
         now, told_cluster_);
@@ -37,7 +37,7 @@ void LeaderState::join(const ConnectionPtr& from, const proto::Join& join, Time 
   try {
     from->tasks().check(job_id_, name(join.rank()));
   } catch (const Error& error) {
-    return refuse(from, error, now);
+    return refuse(from, join.rank(), error, now);
   }
   const int rank = join.rank();
   const auto member = members_.find(rank);
@@ -115,7 +115,7 @@ void LeaderState::judge_claims(Time now) {
     if (member != members_.end() && !alive && claim.deadline > now) continue;
     claims_.erase(rank);
     if (alive) {
-      refuse(claim.connection,
+      refuse(claim.connection, rank,
              Error(Code::kFailedPrecondition,
                    str("this task has rank ", rank,
                        ", which another living task has already: ", roster_.described(rank),
@@ -140,9 +140,11 @@ void LeaderState::refused(const std::string& host, const Error& error, Time now)
   if (auto line = refusals_.line(host, error, now)) notices_.push_back(std::move(*line));
 }
 
-void LeaderState::refuse(const ConnectionPtr& connection, const Error& error, Time now,
+void LeaderState::refuse(const ConnectionPtr& connection, int rank, const Error& error, Time now,
                          const std::string& cluster) {
-  refused(connection->host(), error, now);
+  const bool is_known = rank >= 0 && rank < roster_.size();
+  const std::string task = is_known ? str("rank ", rank, ", ", name(rank)) : str("rank ", rank);
+  refused(connection->host(), error.with_context(task), now);
   proto::FromLeader message;
   write_fault(error, message.mutable_refused()->mutable_fault());
   message.mutable_refused()->set_cluster(cluster);

@@ -122,8 +122,8 @@ class LeaderState {
   void answer_roll_call(int rank, int64_t roll_call);
   void welcome_all();
   void judge_claims(Time now);
-  // `cluster` is for who was given another one.
-  void refuse(const ConnectionPtr& connection, const Error& error, Time now,
+  // Who says that it has this rank; `cluster` is for who was given another one.
+  void refuse(const ConnectionPtr& connection, int rank, const Error& error, Time now,
               const std::string& cluster = "");
   void turn_away(const ConnectionPtr& connection);
   proto::FromLeader waiting_message() const;

@@ -488,8 +488,9 @@ TEST_F(LeaderStateTest, TellsOfThoseWhomItRefusesOnceAMinuteForEachHost) {
   for (int times = 0; times < 3; ++times) stranger(wrong);
   const auto told = state_.take_notices();
   ASSERT_THAT(told, SizeIs(1));
-  EXPECT_THAT(told[0], AllOf(HasSubstr("refuses a task at 10.0.0.7: FAILED_PRECONDITION"),
-                             HasSubstr("\"another\""), HasSubstr("\"the-job\"")));
+  EXPECT_THAT(told[0], AllOf(HasSubstr("refuses a task at 10.0.0.7: FAILED_PRECONDITION: rank 1, "
+                                       "worker:1: this task has job id \"another\""),
+                             HasSubstr("\"the-job\"")));
   auto other = std::make_shared<Wire>();
   other->address = "10.0.0.8";
   state_.opened(other, now_);
@@ -501,6 +502,13 @@ TEST_F(LeaderStateTest, TellsOfThoseWhomItRefusesOnceAMinuteForEachHost) {
   now_ += seconds(1);
   stranger(wrong);
   EXPECT_THAT(state_.take_notices(), ::testing::ElementsAre(HasSubstr("done so 3 times since")));
+}
+
+TEST_F(LeaderStateTest, TellsTheRankOfThoseWhomItRefusesThoughItKnowsNoSuchTask) {
+  stranger(fitting(7));
+  EXPECT_THAT(
+      state_.take_notices(),
+      ::testing::ElementsAre(HasSubstr("FAILED_PRECONDITION: rank 7: this task has rank 7")));
 }
 
 TEST(RefusalLogTest, RemembersABoundedNumberOfHosts) {
