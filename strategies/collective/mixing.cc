@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/fnv1a.h"
 #include "core/base/random.h"
 #include "core/base/threads.h"
 #include "strategies/collective/tensor_header.h"
@@ -134,7 +135,8 @@ class Messages {
 // What ranks tell each other first.
 struct Word {
   int64_t round = 0, tensors = 0;
-  double weight = 0;  // that the sender gives to the values of the receiver
+  double weight = 0;   // that the sender gives to the values of the receiver
+  uint64_t specs = 0;  // a hash of the tensors' dtypes and shapes, for average()
 };
 
 // In one order of ranks, so that both say the same.
@@ -161,6 +163,17 @@ void check_tensors(std::span<const Tensor> tensors, int rank) {
       invalid("rank ", rank, " gave tensor ", i, " to mix, which is ", tensors[i].spec(),
               "; weighted means are of float32, float64, bfloat16 and float16");
   }
+}
+
+std::vector<TensorHeader> headers_of(std::span<const Tensor> tensors) {
+  std::vector<TensorHeader> headers;
+  for (const Tensor& tensor : tensors) headers.push_back(header_of(tensor));
+  return headers;
+}
+
+uint64_t hash_of(const std::vector<TensorHeader>& headers) {
+  return fnv1a(
+      {reinterpret_cast<const char*>(headers.data()), headers.size() * sizeof(TensorHeader)});
 }
 
 // Every error of `work` ends the group.
@@ -200,8 +213,7 @@ std::vector<Word> exchange_words(Communicator& group, const MixingRow& row, cons
 
 // Whether neighbours have tensors like these.
 void compare_specs(Communicator& group, std::span<const Tensor> tensors, const MixingRow& row) {
-  std::vector<TensorHeader> own;
-  for (const Tensor& tensor : tensors) own.push_back(header_of(tensor));
+  const std::vector<TensorHeader> own = headers_of(tensors);
   std::vector<std::vector<TensorHeader>> heard(row.neighbours.size(), own);
   const size_t bytes = own.size() * sizeof(TensorHeader);
   Messages messages(group);
@@ -272,6 +284,20 @@ void combine(const std::vector<Part>& parts, size_t index, Tensor& target) {
   });
 }
 
+// --- Averages
+
+// Throws what the first difference is between ranks with as many tensors.
+void name_difference(Communicator& group, const std::vector<TensorHeader>& own) {
+  const size_t count = own.size(), size = at(group.size());
+  std::vector<TensorHeader> all(count * size);
+  const auto bytes = static_cast<int64_t>(count * sizeof(TensorHeader));
+  group.all_gather(own.data(), all.data(), std::vector<int64_t>(size, bytes));
+  for (int r = 1; r < group.size(); ++r)
+    for (size_t i = 0; i < count; ++i)
+      check_specs(static_cast<int64_t>(i), spec_of(all[i], 0), 0,
+                  spec_of(all[at(r) * count + i], r), r);
+}
+
 }  // namespace
 
 MixingRow ring_row(int rank, int size, double neighbour_weight) {
@@ -324,10 +350,14 @@ void mix(Communicator& group, std::span<Tensor> tensors, const MixingRow& row, i
 void average(Communicator& group, std::span<Tensor> tensors, int64_t round) {
   end_on_error(group, [&] {
     check_tensors(tensors, group.rank());
-    const Word own{.round = round, .tensors = static_cast<int64_t>(tensors.size())};
+    const std::vector<TensorHeader> headers = headers_of(tensors);
+    const Word own{
+        .round = round, .tensors = static_cast<int64_t>(tensors.size()), .specs = hash_of(headers)};
     std::vector<Word> words(at(group.size()));
     group.all_gather(&own, words.data(), std::vector<int64_t>(words.size(), int64_t{sizeof(Word)}));
     for (int r = 1; r < group.size(); ++r) check_words(words[0], 0, words[at(r)], r);
+    if (std::ranges::any_of(words, [&](const Word& word) { return word.specs != words[0].specs; }))
+      name_difference(group, headers);
     for (const DType dtype :
          {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16}) {
       std::vector<Segment> segments;

@@ -432,7 +432,15 @@ TEST(AverageTest, WhatRanksHaveOtherwiseIsAnErrorOnAll) {
   EXPECT_THAT(message([&](int rank) {
                 return std::vector{Tensor::zeros(DType::kFloat32, rank == 1 ? Shape{2} : Shape{3})};
               }),
-              HasSubstr("and rank 1"));
+              HasSubstr("tensor 0 is float32[3] on rank 0 and float32[2] on rank 1"));
+  // Of each dtype all have the same.
+  EXPECT_THAT(message([](int rank) {
+                std::vector tensors = {Tensor::zeros(DType::kFloat32, {3}),
+                                       Tensor::zeros(DType::kFloat64, {3})};
+                if (rank == 2) std::swap(tensors[0], tensors[1]);
+                return tensors;
+              }),
+              HasSubstr("tensor 0 is float32[3] on rank 0 and float64[3] on rank 2"));
   EXPECT_THAT(message([&](int) { return std::vector{Tensor::scalar(int64_t{1})}; }),
               HasSubstr("int64"));
 }
