@@ -99,16 +99,11 @@ PerReplica<Tensor> Strategy::of_all_workers(const std::string& topic,
   return all;
 }
 
-Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, std::optional<int64_t> axis) {
-  require_cross_replica("reduce", kInsteadOfReduce);
-  PerReplica<Tensor> sums(value.size()), counts(value.size());
-  together(workers(), [&] {
-    require_sum_or_mean(op);
-    require_value_of_each_replica(value);
-    if (axis) sum_each(value, *axis, sums, counts);
-  });
-  const std::string topic = topic_of(op, axis, value[0]);
+Tensor Strategy::reduce_over_workers(const std::string& topic, ReduceOp op,
+                                     const PerReplica<Tensor>& value, std::optional<int64_t> axis) {
   if (!axis) return cross_device_ops().reduce(op, of_all_workers(topic, value));
+  PerReplica<Tensor> sums(value.size()), counts(value.size());
+  together(workers(), [&] { sum_each(value, *axis, sums, counts); });
   const DType dtype = value[0].dtype();
   const Tensor total = cross_device_ops().reduce(ReduceOp::kSum, of_all_workers(topic, sums));
   if (op == ReduceOp::kSum) return total.cast(dtype);
@@ -116,14 +111,30 @@ Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, std::optio
   return mean_of(total, cross_device_ops().reduce(ReduceOp::kSum, all_counts).item(), dtype);
 }
 
+Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, std::optional<int64_t> axis) {
+  require_cross_replica("reduce", kInsteadOfReduce);
+  together(workers(), [&] {
+    require_sum_or_mean(op);
+    require_value_of_each_replica(value);
+  });
+  return reduce_over_workers(topic_of(op, axis, value[0]), op, value, axis);
+}
+
 Tensor Strategy::reduce(ReduceOp op, const Tensor& value, std::optional<int64_t> axis) {
   require_cross_replica("reduce", kInsteadOfReduce);
-  require_sum_or_mean(op);
-  if (!value.defined()) invalid(name(), "::reduce: the tensor has no value; it was never assigned");
-  if (num_replicas_in_sync() > 1 && op == ReduceOp::kSum && !is_zero(value))
-    invalid(name(), "::reduce: a sum over ", num_replicas_in_sync(),
-            " replicas needs a value of each, got one value that is not distributed; pass what run "
-            "returned, or take the mean");
+  const bool is_alone = workers().size() == 1;
+  together(workers(), [&] {
+    require_sum_or_mean(op);
+    if (!value.defined())
+      invalid(name(), "::reduce: the tensor has no value; it was never assigned");
+    if (is_alone && num_replicas_in_sync() > 1 && op == ReduceOp::kSum && !is_zero(value))
+      invalid(name(), "::reduce: a sum over ", num_replicas_in_sync(),
+              " replicas needs a value of each, got one value that is not distributed; pass what "
+              "run returned, or take the mean");
+  });
+  if (!is_alone)
+    return reduce_over_workers(topic_of(op, axis, value) + ", one of each worker", op,
+                               PerReplica<Tensor>{value}, axis);
   if (!axis) return value;
   const int at = value.shape().normalize_axis(*axis);
   const Tensor total = sum_along(value, at);

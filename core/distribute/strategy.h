@@ -145,8 +145,10 @@ class Strategy {
   Tensor reduce(std::string_view op, const V& value, std::optional<int64_t> axis = std::nullopt) {
     return reduce(reduce_op_from_name(op), value, axis);
   }
-  // Of a value that is not distributed: its mean is itself. Its sum is itself with one replica or
-  // where it is 0, else kInvalidArgument.
+  // Of a value that is not distributed. With several workers each has given one of its own, and the
+  // sum or mean is that of these, one for each worker, however many replicas it has; a call of all
+  // workers, as above. In a process on its own the mean is the value itself, and so is the sum with
+  // one replica or where it is 0, else kInvalidArgument.
   Tensor reduce(ReduceOp op, const Tensor& value, std::optional<int64_t> axis = std::nullopt);
   // All replicas' values one behind the other along `axis`, over all workers as with `reduce`; the
   // other extents and the dtypes must be equal (kInvalidArgument).
@@ -256,6 +258,9 @@ class Strategy {
   void require_inputs(const Function& function,
                       const PerReplica<std::vector<Tensor>>& inputs) const;
   void require_value_of_each_replica(const PerReplica<Tensor>& value) const;
+  // The reduction of the values of all workers, given the own ones, which are checked.
+  Tensor reduce_over_workers(const std::string& topic, ReduceOp op, const PerReplica<Tensor>& value,
+                             std::optional<int64_t> axis);
   // The values of all replicas in sync, given those of the local ones.
   PerReplica<Tensor> of_all_workers(const std::string& topic,
                                     const PerReplica<Tensor>& value) const;

@@ -154,6 +154,32 @@ TEST_F(MultiWorkerTest, ReduceAndGatherGoOverAllWorkers) {
     });
 }
 
+// What is not distributed is each worker's own, and never left as it is.
+TEST_F(MultiWorkerTest, OneValueOfEachWorkerIsReducedOverTheWorkers) {
+  for (const int replicas : {1, 2})
+    on_good_workers(
+        2,
+        [](MultiWorkerMirroredStrategy& strategy) {
+          const float own = strategy.is_chief() ? 1 : 3;
+          const Tensor loss = Tensor::scalar(own);
+          EXPECT_EQ(strategy.reduce(ReduceOp::kMean, loss).item(), 2);
+          EXPECT_EQ(strategy.reduce("sum", loss).item(), 4);
+          EXPECT_EQ(strategy.reduce(ReduceOp::kMean, {loss}).item(), 2) << "braces";
+          // Worker r has 2 r + 1 rows of its number: 1, 3, 3, 3.
+          const Tensor rows = Tensor::full(DType::kFloat32, {static_cast<int64_t>(own)}, own);
+          EXPECT_EQ(strategy.reduce("sum", rows, 0).item(), 10);
+          EXPECT_EQ(strategy.reduce("mean", rows, 0).item(), 2.5);
+        },
+        devices(replicas));
+}
+
+TEST_F(MultiWorkerTest, AMistakeOfOneWorkerInAValueOfItsOwnIsAnErrorOnAll) {
+  const auto errors = on_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
+    strategy.reduce(ReduceOp::kMean, strategy.is_chief() ? Tensor::scalar(1.0F) : Tensor());
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("the tensor has no value"), HasSubstr("worker:1"))));
+}
+
 TEST_F(MultiWorkerTest, AMistakeOfOneWorkerIsAnErrorOnAll) {
   const auto errors = on_workers(3, [](MultiWorkerMirroredStrategy& strategy) {
     PerReplica<Tensor> value = ids(strategy);
