@@ -5,6 +5,9 @@
 namespace cohort {
 
 int64_t InputContext::get_per_replica_batch_size(int64_t global_batch_size) const {
+  if (num_replicas_in_sync < 1)
+    invalid("InputContext: num_replicas_in_sync is ", num_replicas_in_sync,
+            "; it has to be 1 or more");
   if (global_batch_size < 1) invalid("the global batch size ", global_batch_size, " is below 1");
   if (global_batch_size % num_replicas_in_sync != 0)
     invalid("the global batch size ", global_batch_size, " is not divisible by the ",

@@ -38,7 +38,7 @@ struct InputContext {
   // does whole.
   bool independent = false;
 
-  // kInvalidArgument unless the replicas divide the global batch.
+  // kInvalidArgument unless there are replicas, and they divide the global batch.
   int64_t get_per_replica_batch_size(int64_t global_batch_size) const;
 };
 

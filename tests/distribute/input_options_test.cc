@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "tests/testing/error_of.h"
 
 namespace cohort {
 namespace {
@@ -57,6 +58,15 @@ TEST(InputContext, DividesABatchThatItsReplicasDivide) {
       EXPECT_EQ(error.code(), Code::kInvalidArgument);
       EXPECT_NE(error.message().find(std::to_string(batch)), std::string::npos);
     }
+  }
+}
+
+TEST(InputContext, WithoutReplicasDividesNothing) {
+  for (const int replicas : {0, -2}) {
+    const InputContext context{.num_replicas_in_sync = replicas};
+    const Error error = testing::error_of([&] { context.get_per_replica_batch_size(8); });
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_NE(error.message().find(str("num_replicas_in_sync is ", replicas)), std::string::npos);
   }
 }
 
