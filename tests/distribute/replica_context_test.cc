@@ -62,8 +62,7 @@ TEST_P(ReplicaContextTest, PacksHoldAboutTheBytesAskedFor) {
     const auto step = strategy.function([&](Value x) {
       std::vector<Value> values(5, x);
       values[2] = ops::cast(x, DType::kFloat64);
-      const auto sums =
-          replica().all_reduce(ReduceOp::kSum, values, {.bytes_per_pack = bytes_per_pack});
+      auto sums = replica().all_reduce(ReduceOp::kSum, values, {.bytes_per_pack = bytes_per_pack});
       for (const auto& node : current_graph().nodes()) count += node->op().name == "AllReduce";
       return sums;
     });
