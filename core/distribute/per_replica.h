@@ -21,8 +21,12 @@ class PerReplica {
 
   size_t size() const { return values_.size(); }
   // The value of a local replica; kInvalidArgument where there is no such replica.
-  T& operator[](size_t replica) { return values_[checked(replica)]; }
-  const T& operator[](size_t replica) const { return values_[checked(replica)]; }
+  typename std::vector<T>::reference operator[](size_t replica) {
+    return values_[checked(replica)];
+  }
+  typename std::vector<T>::const_reference operator[](size_t replica) const {
+    return values_[checked(replica)];
+  }
   auto begin() { return values_.begin(); }
   auto end() { return values_.end(); }
   auto begin() const { return values_.begin(); }

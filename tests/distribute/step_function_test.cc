@@ -103,6 +103,16 @@ TEST_P(StepFunctionTest, ArgumentsMayBeTensorsNumbersAndOnesOfEachReplica) {
   for (int r = 0; r < replicas(); ++r) EXPECT_EQ(sums[r].item(), 1001 + 110 * r);
 }
 
+// Vectors keep bools as bits, which no reference is to.
+TEST_P(StepFunctionTest, AnArgumentOfEachReplicaMayBeABool) {
+  const auto step =
+      strategy.function([](Value is_even) { return ops::cast(is_even, DType::kFloat32); });
+  std::vector<bool> even;
+  for (int r = 0; r < replicas(); ++r) even.push_back(r % 2 == 0);
+  const auto seen = strategy.run(step, PerReplica<bool>(even));
+  for (int r = 0; r < replicas(); ++r) EXPECT_EQ(seen[r].item(), r % 2 == 0 ? 1 : 0) << r;
+}
+
 TEST_P(StepFunctionTest, AReplicaThatIsNotThereHasNoValue) {
   auto values = each([](int r) { return floats({static_cast<float>(r)}); });
   const auto past = static_cast<size_t>(replicas());
