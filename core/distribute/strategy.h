@@ -45,7 +45,8 @@ struct RunOptions {
   uint64_t seed = 0;  // keys random ops, with the step and the replica
   int64_t step = 0;
   Precision precision = Precision::kFloat32;
-  // By input: whether every replica is given the same tensor (ReplicaGroup::same_input).
+  // By input: whether every replica of this process is given the same tensor. Where there are no
+  // other workers, that is ReplicaGroup::same_input.
   std::vector<bool> same_input = {};
 };
 

@@ -44,7 +44,9 @@ struct VariableOptions {
 // (tf.distribute's rules for a write in replica context):
 // - kSum, kMean: the values are reduced over the replicas, then written to every copy. Under kSum a
 //   constant other than 0, or an argument that every replica was given alike, is kInvalidArgument,
-//   because each replica would count it; the mean of integers is kInvalidArgument as well.
+//   because each replica would count it; the mean of integers is kInvalidArgument as well. With
+//   several workers an argument is each worker's own, and none is given to every replica alike: one
+//   tensor for a worker's replicas is counted by each of them.
 // - kOnlyFirstReplica: replica 0's value is written to every copy.
 // - kNone: a value that is the same on every replica (is_same_on_replicas) is written; another is
 //   kInvalidArgument, naming the aggregations to choose from.
