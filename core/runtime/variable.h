@@ -54,7 +54,8 @@ struct VariableOptions {
 // to make one with the mean of integers is kInvalidArgument. One that is not synchronised at all is
 // written likewise, and outside its value is the first copy. With one replica, a write is just
 // that; and under a strategy of one device (make_single_device_strategy) every variable is an
-// ordinary one, inside and outside.
+// ordinary one, inside and outside, but that one synchronised on read has no scatter there either:
+// a program is refused under one device for what it would be refused for under several.
 //
 // A function that is called by itself, not by a strategy, acts as code outside functions does: it
 // reads the merged value and writes all copies. A function run by another strategy than the one in
