@@ -310,6 +310,7 @@ PassIterator<DistributedIterator, DistributedBatch> DistributedDataset::begin() 
 int64_t DistributedDataset::cardinality() const {
   const int64_t batches = distribution_->source->cardinality();
   if (batches < 0 || distribution_->kind == Distribution::Kind::kSplit) return batches;
+  if (distribution_->workers.size() > 1) return kUnknown;  // others may have more of their own
   const auto replicas = static_cast<int64_t>(distribution_->devices.size());
   return batches / replicas + (batches % replicas > 0 ? 1 : 0);
 }

@@ -86,7 +86,8 @@ class DistributedDataset {
   PassIterator<DistributedIterator, DistributedBatch> begin() const;
   std::default_sentinel_t end() const { return std::default_sentinel; }
 
-  // The number of steps, kInfinite or kUnknown.
+  // The number of steps, kInfinite or kUnknown; which it is where a function has made another
+  // dataset on each of several workers, of which none knows the others'.
   int64_t cardinality() const;
 
  private:
