@@ -326,6 +326,15 @@ int64_t checked_prefetch(const InputOptions& options) {
   return options.prefetch;
 }
 
+// A function makes what one pipeline reads, so that there is nothing to divide.
+void require_whole(const InputOptions& options) {
+  constexpr std::string_view kMakesShares =
+      ": the function makes what each pipeline reads, by its InputContext, and nothing is divided";
+  if (options.keep_order) invalid("distribute_datasets_from_function: keep_order", kMakesShares);
+  if (options.auto_shard == AutoShardPolicy::kFile || options.auto_shard == AutoShardPolicy::kData)
+    invalid("distribute_datasets_from_function: auto_shard", kMakesShares);
+}
+
 }  // namespace
 
 data::DistributedDataset Strategy::distribute_dataset(const data::Dataset& dataset,
@@ -361,6 +370,7 @@ data::DistributedDataset Strategy::distribute_datasets_from_function(
   return data::DistributedDataset(together(workers(), [&] {
     data::require_no_trace("distribute_datasets_from_function");
     if (!function) invalid("distribute_datasets_from_function: the function is empty");
+    require_whole(options);
     const InputContext context = input_context();
     if (context.num_input_pipelines > 1) require_shares();
     const data::Dataset dataset = function(context);

@@ -174,6 +174,7 @@ class Strategy {
                                               const InputOptions& options = {});
   // Calls `function` for this process's pipeline; its batches are those of one replica, handed out
   // in turn. With several workers each call of next() on its iterators is one of all of them.
+  // Nothing is divided: keep_order, and sharding by file or element, are kInvalidArgument.
   data::DistributedDataset distribute_datasets_from_function(
       const std::function<data::Dataset(const InputContext&)>& function,
       const InputOptions& options = {});

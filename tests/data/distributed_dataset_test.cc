@@ -160,6 +160,17 @@ TEST(DistributeDatasetsFromFunction, CallsTheFunctionOnceForThisPipeline) {
                {"empty"});
 }
 
+TEST(DistributeDatasetsFromFunction, RefusesToDivideWhatItsFunctionMakes) {
+  const auto distribute = [](const InputOptions& options) {
+    Worker(2).distribute_datasets_from_function([](auto&) { return range(8).batch(2); }, options);
+  };
+  expect_error([&] { distribute({.keep_order = true}); }, Code::kInvalidArgument, {"keep_order"});
+  for (const auto policy : {AutoShardPolicy::kFile, AutoShardPolicy::kData})
+    expect_error([&] { distribute({.auto_shard = policy}); }, Code::kInvalidArgument,
+                 {"auto_shard", "InputContext"});
+  distribute({.auto_shard = AutoShardPolicy::kOff});
+}
+
 TEST(DistributeDatasetsFromFunction, DealsOutItsBatchesInTurn) {
   const auto dealt = [](int64_t count, int replicas) {
     const auto dataset = Worker(replicas).distribute_datasets_from_function(
