@@ -50,11 +50,7 @@ void require_batches(const Dataset& dataset, Distribution::Kind kind) {
 }
 
 int64_t rows_of(const Batch& batch, Distribution::Kind kind) {
-  const auto is_of_other_rows = [&](const Field& field) {
-    const Shape& shape = field.tensor.shape();
-    return shape.rank() == 0 || shape[0] != batch.fields().front().tensor.shape()[0];
-  };
-  if (std::any_of(batch.begin(), batch.end(), is_of_other_rows))
+  if (!is_batch(batch))
     invalid("the elements ", batch, ", whose tensors have not all as many rows,", add_batch(kind));
   return batch.rows();
 }

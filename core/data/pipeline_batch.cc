@@ -137,9 +137,11 @@ SourcePtr share_batches(const SourcePtr& source, AutoShardPolicy policy, const P
 }
 
 // Each pipeline reads all batches and keeps its rows: the only way where a function makes them, or
-// where the order of rows matters.
+// where the order of rows matters. What turns out to be no batch stays whole, for whoever splits it
+// over replicas to refuse: here a map() would be blamed that is not the user's.
 Dataset share_rows(const Dataset& dataset, const Pipeline& pipeline) {
   return Dataset(read_alike(dataset.source())).map([pipeline](const Element& batch) {
+    if (!is_batch(batch)) return batch;
     const auto parts = rebatch_sizes(batch.rows(), 1, pipeline.count * pipeline.replicas, 0);
     const auto first = parts.begin() + pipeline.index * pipeline.replicas;
     const int64_t begin = std::accumulate(parts.begin(), first, int64_t{0});
@@ -228,6 +230,13 @@ bool has_unknown_steps(const Source& batches) {
   const std::vector<SourcePtr> inputs = batches.inputs();
   return std::any_of(inputs.begin(), inputs.end(),
                      [](const SourcePtr& input) { return has_unknown_steps(*input); });
+}
+
+bool is_batch(const Element& element) {
+  return std::ranges::all_of(element, [&](const Field& field) {
+    const Shape& shape = field.tensor.shape();
+    return shape.rank() > 0 && shape[0] == element.fields().front().tensor.shape()[0];
+  });
 }
 
 std::string describe_batches(const Dataset& dataset, const InputOptions& options) {

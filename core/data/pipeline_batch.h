@@ -21,6 +21,9 @@ SourcePtr pipeline_batches(const Dataset& dataset, const InputOptions& options,
 // steps may be known: repeat() above batch(n) is endless, and take(n) ends it, whatever is below.
 bool has_unknown_steps(const Source& batches);
 
+// Whether all tensors have equally many rows.
+bool is_batch(const Element& element);
+
 // What the pipelines of a dataset have to have alike for that: "13 batches, batch(16) of 203
 // elements, divided by element". Differences that only reading would show are not in it, nor which
 // files there are where each reads its own (AutoShardPolicy::kOff).

@@ -169,6 +169,25 @@ TEST(SeveralPipelines, ShareTheRowsOfBatchesThatAFunctionMakes) {
                Code::kInvalidArgument, {"made by a function", "batch(n)"});
 }
 
+TEST(SeveralPipelines, AskForBatchesWhereAFunctionHasMadeNone) {
+  const auto same = [](const Element& e) { return e; };
+  for (const bool keep_order : {false, true}) {
+    DistributedIterator scalars =
+        Worker(1, 2, 1)
+            .distribute_dataset(range(8).map(same), {.keep_order = keep_order})
+            .iterate();
+    try {
+      scalars.next();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kInvalidArgument);
+      const std::string& said = error.message();
+      EXPECT_TRUE(said.starts_with("the elements {value: int64[]}, ")) << said;
+      EXPECT_NE(said.find("are no batches: add batch(n)"), std::string::npos) << said;
+    }
+  }
+}
+
 TEST(SeveralPipelines, NeedEquallyManyReplicas) {
   class Uneven : public Strategy {
    public:
