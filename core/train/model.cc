@@ -25,6 +25,18 @@ data::Dataset dataset_of(const Tensor& x, const Tensor& y, const std::optional<T
   return data::from_tensor_slices(tensors);
 }
 
+// The rows of a batch of tensors, by the option of that name.
+int64_t checked_batch_size(std::string_view method, std::string_view option, int64_t size) {
+  if (size < 1) invalid(method, ": ", option, " must be at least 1, got ", size);
+  return size;
+}
+
+data::Dataset batches_of(const Tensor& x, const PredictOptions& options) {
+  return data::from_tensor_slices({{"x", x}})
+      .batch(checked_batch_size("predict", "batch_size",
+                                options.batch_size.value_or(kDefaultBatchSize)));
+}
+
 // Batches differ in their rows alone.
 void require_alike(const Tensor& first, const Tensor& other, size_t batch) {
   if (other.dtype() != first.dtype() ||
@@ -185,7 +197,8 @@ History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) 
   if (!(split >= 0 && split < 1)) invalid("fit: validation_split must be in [0, 1), got ", split);
   if (split > 0 && options.validation_data)
     invalid("fit: give validation_data or validation_split, not both");
-  const int64_t batch_size = options.batch_size.value_or(kDefaultBatchSize);
+  const int64_t batch_size =
+      checked_batch_size("fit", "batch_size", options.batch_size.value_or(kDefaultBatchSize));
   data::Dataset all = dataset_of(x, y, options.sample_weight);
   const auto train_rows =
       static_cast<int64_t>(std::floor(static_cast<double>(all.cardinality()) * (1 - split)));
@@ -198,7 +211,8 @@ History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) 
   rest.shuffle.reset();
   rest.validation_split.reset();
   rest.sample_weight.reset();
-  const int64_t validation_batch_size = options.validation_batch_size.value_or(batch_size);
+  const int64_t validation_batch_size = checked_batch_size(
+      "fit", "validation_batch_size", options.validation_batch_size.value_or(batch_size));
   if (split > 0) {
     rest.validation_data = all.skip(train_rows).batch(validation_batch_size);
     rest.validation_batch_size.reset();
@@ -257,7 +271,8 @@ std::optional<Logs> Model::test(const data::Dataset& dataset, const EvaluateOpti
 }
 
 Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& options) {
-  const int64_t batch_size = options.batch_size.value_or(kDefaultBatchSize);
+  const int64_t batch_size =
+      checked_batch_size("evaluate", "batch_size", options.batch_size.value_or(kDefaultBatchSize));
   const data::Dataset rows = dataset_of(x, y, options.sample_weight);
   EvaluateOptions rest = options;
   rest.batch_size.reset();
@@ -304,14 +319,12 @@ data::Element Model::predict_all(const data::Dataset& dataset, const PredictOpti
 }
 
 Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
-  const int64_t batch_size = options.batch_size.value_or(kDefaultBatchSize);
-  return predict(data::from_tensor_slices({{"x", x}}).batch(batch_size),
+  return predict(batches_of(x, options),
                  {.steps = options.steps, .interruptible = options.interruptible});
 }
 
 data::Element Model::predict_all(const Tensor& x, const PredictOptions& options) {
-  const int64_t batch_size = options.batch_size.value_or(kDefaultBatchSize);
-  return predict_all(data::from_tensor_slices({{"x", x}}).batch(batch_size),
+  return predict_all(batches_of(x, options),
                      {.steps = options.steps, .interruptible = options.interruptible});
 }
 

@@ -179,6 +179,23 @@ TEST(Model, PredictTakesSteps) {
             "predict: batch_size is for tensors; a dataset has batch()");
 }
 
+TEST(Model, ABatchOfTensorsWithoutRowsIsNamedByMethodAndOption) {
+  auto model = classifier();
+  const auto all = *points(4).batch(4).iterate().next();
+  const Tensor &x = all["x"], &y = all["label"];
+  const auto fit = [&](const FitOptions& options) {
+    return error_of([&] { model.fit(x, y, options); });
+  };
+  EXPECT_EQ(fit({.batch_size = 0}), "fit: batch_size must be at least 1, got 0");
+  EXPECT_EQ(fit({.validation_batch_size = -1, .validation_split = 0.5}),
+            "fit: validation_batch_size must be at least 1, got -1");
+  EXPECT_EQ(error_of([&] { model.evaluate(x, y, {.batch_size = 0}); }),
+            "evaluate: batch_size must be at least 1, got 0");
+  const std::string of_predict = "predict: batch_size must be at least 1, got -3";
+  EXPECT_EQ(error_of([&] { model.predict(x, {.batch_size = -3}); }), of_predict);
+  EXPECT_EQ(error_of([&] { model.predict_all(x, {.batch_size = -3}); }), of_predict);
+}
+
 TEST(Model, PredictRefusesBatchesWhoseResultsAreNoRowsOfOneTensor) {
   auto model = nn::Sequential({nn::Dense(1)});
   const auto batches = data::generator([] {
