@@ -247,16 +247,16 @@ Logs Model::evaluate(const data::Dataset& dataset, const EvaluateOptions& option
 }
 
 Feed Model::evaluation_feed(const data::Dataset& dataset, std::optional<int64_t> steps,
-                            std::string_view steps_name) const {
-  // Workers that are independent evaluate all rows, each.
-  const bool shared = !strategy().input_context().independent;
+                            AutoShardPolicy auto_shard, std::string_view steps_name) const {
+  if (auto_shard == AutoShardPolicy::kAuto && strategy().input_context().independent)
+    auto_shard = AutoShardPolicy::kOff;  // each worker evaluates all rows
   return Feed(strategy(), steps ? dataset.take(*steps) : dataset, std::nullopt, steps_name,
-              {.auto_shard = shared ? AutoShardPolicy::kAuto : AutoShardPolicy::kOff});
+              {.auto_shard = auto_shard});
 }
 
 std::optional<Logs> Model::test(const data::Dataset& dataset, const EvaluateOptions& options) {
   require_home();
-  Feed feed = evaluation_feed(dataset, options.steps);
+  Feed feed = evaluation_feed(dataset, options.steps, options.auto_shard);
   build_for(feed, 0);
   stepper().attach();
   feed.begin_epoch(0);

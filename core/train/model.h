@@ -92,6 +92,10 @@ struct FitOptions {
   // fit() with kOutOfRange, before it is validated and before callbacks see its end. Of such a loss
   // of validation there is a warning.
   bool allow_nan_loss = false;
+  // How several workers share out what they train on, and what they validate with, which is by
+  // EvaluateOptions::auto_shard.
+  AutoShardPolicy auto_shard = AutoShardPolicy::kAuto;
+  AutoShardPolicy validation_auto_shard = AutoShardPolicy::kAuto;
 
   // For tensors only, of training or of validation; a dataset says for itself.
   std::optional<int64_t> batch_size = {};             // 32 by default; over all replicas
@@ -112,6 +116,9 @@ struct EvaluateOptions {
   // Whether a stop that is asked for meanwhile, as of fit(), ends it with kCancelled. In a callback
   // of fit() it never does.
   bool interruptible = true;
+  // How several workers share out the data. With kAuto, those of which each steps on its own
+  // (InputContext::independent) read all of it, each.
+  AutoShardPolicy auto_shard = AutoShardPolicy::kAuto;
 
   // For tensors only, as in FitOptions.
   std::optional<int64_t> batch_size = {};
@@ -239,7 +246,7 @@ class Model {
   // What evaluate() reads. kInvalidArgument for what can be seen not to be batches that end, which
   // tells the name of the option `steps`.
   Feed evaluation_feed(const data::Dataset& dataset, std::optional<int64_t> steps,
-                       std::string_view steps_name = "steps") const;
+                       AutoShardPolicy auto_shard, std::string_view steps_name = "steps") const;
   // What evaluate() finds; nothing when it was interrupted.
   std::optional<Logs> test(const data::Dataset& dataset, const EvaluateOptions& options);
   std::vector<Tensor> predict_batch(const data::DistributedBatch& batch);

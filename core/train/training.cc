@@ -149,7 +149,8 @@ Training::Training(const Model& model, const data::Dataset& dataset, const FitOp
     : model_(model),
       options_(checked(options)),
       stepper_(model_.stepper()),
-      feed_(model_.strategy(), dataset, options.steps_per_epoch, "steps_per_epoch"),
+      feed_(model_.strategy(), dataset, options.steps_per_epoch, "steps_per_epoch",
+            {.auto_shard = options.auto_shard}),
       callbacks_(in_turn(options.callbacks)),
       epoch_(options.initial_epoch),
       steps_(feed_.steps()) {
@@ -159,9 +160,9 @@ Training::Training(const Model& model, const data::Dataset& dataset, const FitOp
 
 void Training::check_validation_data() const {
   try {
-    const Feed feed =
-        model_.evaluation_feed(options_.validation_data->batches(options_.validation_batch_size),
-                               options_.validation_steps, "validation_steps");
+    const Feed feed = model_.evaluation_feed(
+        options_.validation_data->batches(options_.validation_batch_size),
+        options_.validation_steps, options_.validation_auto_shard, "validation_steps");
     if (feed.steps() == 0) invalid("the dataset is empty");
   } catch (const Error& error) {
     throw error.with_context("fit: validation_data");
@@ -281,9 +282,9 @@ bool Training::validate(Logs& logs) {
   const int64_t tested = stepper_.tested();
   try {
     call(&Callback::on_validation_begin);
-    const auto validation =
-        model_.test(options_.validation_data->batches(options_.validation_batch_size),
-                    {.steps = options_.validation_steps});
+    const auto validation = model_.test(
+        options_.validation_data->batches(options_.validation_batch_size),
+        {.steps = options_.validation_steps, .auto_shard = options_.validation_auto_shard});
     call(&Callback::on_validation_end);
     if (!validation) {
       stepper_.continue_tests_at(tested);

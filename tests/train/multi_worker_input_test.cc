@@ -1,5 +1,6 @@
 // What each of several workers reads, and what an error of one means for all.
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -153,6 +154,40 @@ TEST(MultiWorkerInput, AFunctionMakesEachWorkersDataset) {
   EXPECT_EQ(found.values().at(0), (Numbers{{}, {}})) << "without a batch of its own";
   EXPECT_EQ(found.values().at(1), (Numbers{{0, 1}, {}}));
   EXPECT_EQ(found.values().at(2), (Numbers{{0, 1}, {2, 3}}));
+}
+
+TEST(MultiWorkerInput, FitAndEvaluateShareOutTheDataAsTheyAreTold) {
+  on_good_workers(2, [](Worker& worker) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    std::atomic<int> read = 0;
+    const auto rows = points(8).map([&](const data::Element& e) { return ++read, e; }).batch(4);
+    const auto read_by = [&](const std::function<void()>& call) {
+      read = 0;
+      call();
+      return read.load();
+    };
+    for (const auto policy : {AutoShardPolicy::kAuto, AutoShardPolicy::kOff}) {
+      const int own = policy == AutoShardPolicy::kAuto ? 4 : 8;
+      FitOptions training = quietly({}, 1), validation = quietly({}, 1);
+      training.auto_shard = policy;
+      validation.validation_data = rows;
+      validation.validation_auto_shard = policy;
+      EXPECT_EQ(read_by([&] { model.fit(rows, training); }), own);
+      EXPECT_EQ(read_by([&] { model.fit(points(4).batch(4), validation); }), own);
+      EXPECT_EQ(read_by([&] { model.evaluate(rows, {.auto_shard = policy}); }), own);
+    }
+  });
+}
+
+TEST(MultiWorkerInput, APolicyThatDoesNotFitTheDataOfFitIsRefused) {
+  const auto errors = on_workers(2, [](Worker& worker) {
+    const auto scope = worker.scope();
+    FitOptions options = quietly({}, 1);
+    options.auto_shard = AutoShardPolicy::kFile;
+    classifier().fit(points(8).batch(4), options);
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("NOT_FOUND"), HasSubstr("by file"))));
 }
 
 TEST(MultiWorkerInput, ItsErrorIsThrownByAll) {
