@@ -1,10 +1,12 @@
 #include "core/optim/optimizer.h"
 
 #include <cmath>
+#include <map>
 
 #include "core/distribute/strategy.h"
 #include "core/ops/math_ops.h"
 #include "core/optim/clipping.h"
+#include "core/optim/ema.h"
 #include "core/optim/optimizer_state.h"
 #include "core/optim/reduction.h"
 #include "core/optim/rules.h"
@@ -73,6 +75,7 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOpti
   if (const auto& decay = options.weight_decay.factor)
     check_not_negative("weight_decay", "the factor", *decay);
   check_groups(options.groups);
+  if (options.ema) check_ema(*options.ema);
   state_->rule = std::move(rule);
   state_->options = options;
 }
@@ -125,17 +128,13 @@ const VariablePtr& Optimizer::iterations() const {
 
 double Optimizer::learning_rate() const {
   state_->make_counters_of_trace();
-  const auto now = [](const VariablePtr& variable, double at_first) {
-    return variable ? variable->value().item() : at_first;
-  };
   const LearningRate& given = state_->options.learning_rate;
-  if (!given.schedule()) return now(state_->learning_rate, given.value());
-  const double calls = now(state_->iterations, 0), skipped = now(state_->loss_scale.skipped, 0);
+  const VariablePtr& kept = state_->learning_rate;
+  if (!given.schedule()) return kept ? kept->value().item() : given.value();
   const auto rate = [&](const std::vector<Value>& step) {
     return std::vector<Value>{rate_of(given.schedule(), step[0])};
   };
-  const Tensor updates = Tensor::scalar(std::floor(calls / state_->accumulation_steps()) - skipped);
-  return Function(rate)(std::vector<Tensor>{updates})[0].item();
+  return Function(rate)(std::vector<Tensor>{Tensor::scalar(state_->updates())})[0].item();
 }
 
 void Optimizer::set_learning_rate(double value) const {
@@ -147,6 +146,23 @@ void Optimizer::set_learning_rate(double value) const {
     state_->learning_rate->assign(Tensor::scalar(value));
   else
     state_->options.learning_rate = value;
+}
+
+void Optimizer::finalize_variable_values(const std::vector<VariablePtr>& variables) const {
+  for (const auto& [variable, average] : state_->averages_of(variables))
+    variable->assign(average->value());
+}
+
+void Optimizer::swap_averages(const std::vector<VariablePtr>& variables) const {
+  for (const auto& [variable, average] : state_->averages_of(variables)) {
+    const Tensor value = variable->value();
+    variable->assign(average->value());
+    average->assign(value);
+  }
+}
+
+void Optimizer::check_strategy(Strategy& strategy) const {
+  if (state_->averages()) require_averages(strategy);
 }
 
 std::vector<VariablePtr> Optimizer::variables() const {

@@ -11,7 +11,11 @@
 #include "core/runtime/variable.h"
 #include "core/tensor/dtype.h"
 
-namespace cohort::optim {
+namespace cohort {
+
+class Strategy;
+
+namespace optim {
 
 // PowerSGD (Vogels et al. 2019), with the defaults of PyTorch's hook but for start_iteration, where
 // newer versions have 1000: instead of a gradient of rows x columns, replicas exchange the factors
@@ -93,12 +97,28 @@ struct VariableGroup {
   std::optional<double> weight_decay = {};
 };
 
+// An exponential moving average of each variable, with the meanings and defaults of Keras' use_ema:
+// the first update makes it the variable, each further one momentum * average + (1 - momentum) *
+// variable. Updates count, not calls: none that is accumulated or that loss scaling leaves out.
+// Evaluate by the averages with callbacks::SwapEMAWeights; at the end of fit() they take the place
+// of the variables, in a loop of one's own by finalize_variable_values(). Until then the variables
+// are what is trained, saved and restored; checkpoints have the averages beside them, as
+// "optimizer/average/dense/kernel". They follow every row, so that sparse gradients are made dense.
+// kUnimplemented where updates are made elsewhere (ParameterServerStrategy), and for a variable of
+// which replicas have values of their own. kInvalidArgument for numbers out of range.
+struct EmaOptions {
+  double momentum = 0.99;  // in [0, 1)
+  // Variables also become their averages at every so many updates, 1 at least; none: never.
+  std::optional<int64_t> overwrite_frequency = {};
+};
+
 // What every optimizer is made of besides its rule.
 struct OptimizerOptions {
   LearningRate learning_rate = 0.001;
   GradientOptions gradients = {};
   WeightDecay weight_decay = {};
   std::vector<VariableGroup> groups = {};
+  std::optional<EmaOptions> ema = {};  // none: no averages
   // In front of its variables' names: of two optimizers of one name the variables cannot be saved
   // together.
   std::string name = "optimizer";
@@ -124,10 +144,10 @@ struct ApplyOptions {
 // named "optimizer/momentum/dense/kernel"; a variable without gradient is left alone and named once
 // in a warning, which there is of two variables of one name, too. A sparse gradient touches its own
 // rows only, of the variable and of its slots, where the rule says so (UpdateRule::row_wise: plain
-// SGD, Adagrad, lazy Adam); else, and with decay, accumulation or a constraint, which touch every
-// row, it is made dense. Variables are updated in the order in which their gradients become ready.
-// A list with a null variable, or with one twice, as where networks that share a layer are joined,
-// is kInvalidArgument.
+// SGD, Adagrad, lazy Adam); else, and with decay, accumulation, a constraint or ema, which touch
+// every row, it is made dense. Variables are updated in the order in which their gradients become
+// ready. A list with a null variable, or with one twice, as where networks that share a layer are
+// joined, is kInvalidArgument.
 class Optimizer {
  public:
   Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOptions& options);
@@ -160,8 +180,17 @@ class Optimizer {
   // under a schedule.
   double learning_rate() const;
   void set_learning_rate(double value) const;
+  // Copies the averages of these variables into them. Without ema, and before there was an update,
+  // it does nothing. Outside functions, by all workers.
+  void finalize_variable_values(const std::vector<std::shared_ptr<Variable>>& variables) const;
+  // The same, but that the averages get what the variables have had: once to evaluate by averages,
+  // and once more to go on training.
+  void swap_averages(const std::vector<std::shared_ptr<Variable>>& variables) const;
+  // kUnimplemented for what cannot be done under this strategy: ema, where updates are made
+  // elsewhere. compile() asks, and so does whatever makes the optimizer's first variables.
+  void check_strategy(Strategy& strategy) const;
   // Everything to be saved: iterations, the learning rate unless scheduled, what loss scaling
-  // keeps, and the slots made so far.
+  // keeps, and the slots and averages made so far.
   std::vector<std::shared_ptr<Variable>> variables() const;
   // What it is made of, for whoever updates variables elsewhere.
   const UpdateRule& rule() const;
@@ -174,4 +203,5 @@ class Optimizer {
   std::shared_ptr<State> state_;
 };
 
-}  // namespace cohort::optim
+}  // namespace optim
+}  // namespace cohort

@@ -1,6 +1,7 @@
 #include "core/optim/optimizer_state.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/base/notice.h"
 #include "core/distribute/remote_updates.h"
@@ -8,6 +9,7 @@
 #include "core/distribute/strategy.h"
 #include "core/graph/op.h"
 #include "core/ops/math_ops.h"
+#include "core/optim/ema.h"
 #include "core/optim/variable_groups.h"
 #include "core/optim/variable_path.h"
 
@@ -53,6 +55,7 @@ VariablePtr Optimizer::State::make_scalar(std::string_view what, DType dtype, do
 }
 
 void Optimizer::State::make_counters() {
+  if (averages()) require_averages(current_strategy());
   if (iterations == nullptr) {
     RemoteUpdates* const remote = current_strategy().remote_updates();
     iterations = add(make_scalar("iterations", DType::kInt64));
@@ -118,6 +121,8 @@ const Optimizer::State::Slots& Optimizer::State::slots_of(const VariablePtr& var
       low_rank && as_row_variable(*variable) == nullptr &&
       is_low_rank(variable->spec().shape, *low_rank))
     made.power_sgd = make_power_sgd_state(*variable, *low_rank, name_of);
+  if (averages() && is_floating(variable->spec().dtype))
+    made.average = add(make_average(*variable, name_of("average")));
   return slots.emplace(variable, std::move(made)).first->second;
 }
 
@@ -139,6 +144,21 @@ PowerSgdState Optimizer::State::make_power_sgd_state(
                                         .aggregation = Aggregation::kOnlyFirstReplica})));
   }
   return made;
+}
+
+double Optimizer::State::updates() const {
+  const auto count = [](const VariablePtr& calls) { return calls ? calls->value().item() : 0.0; };
+  return std::floor(count(iterations) / accumulation_steps()) - count(loss_scale.skipped);
+}
+
+std::vector<std::pair<VariablePtr, VariablePtr>> Optimizer::State::averages_of(
+    const std::vector<VariablePtr>& variables) const {
+  std::vector<std::pair<VariablePtr, VariablePtr>> found;
+  if (!averages() || updates() < 1) return found;
+  for (const VariablePtr& variable : variables)
+    if (const auto known = slots.find(variable); known != slots.end() && known->second.average)
+      found.emplace_back(variable, known->second.average);
+  return found;
 }
 
 double Optimizer::State::decay_of(const Variable& variable) const {

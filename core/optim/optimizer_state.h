@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/optim/loss_scale.h"
@@ -27,6 +28,7 @@ struct Optimizer::State {
     // The sum of this replica's gradients since the last update; null without accumulation.
     VariablePtr accumulator;
     PowerSgdState power_sgd;
+    VariablePtr average;  // null without ema, and of integers
   };
 
   std::shared_ptr<const UpdateRule> rule;
@@ -48,10 +50,17 @@ struct Optimizer::State {
   const Slots& slots_of(const VariablePtr& variable);
 
   bool scales_loss() const { return options.gradients.loss_scale.has_value(); }
+  bool averages() const { return options.ema.has_value(); }
   bool accumulates() const { return options.gradients.accumulation_steps > 1; }
   double accumulation_steps() const {
     return static_cast<double>(options.gradients.accumulation_steps);
   }
+
+  // Made so far, by all processes; outside functions.
+  double updates() const;
+  // Those variables that have one, with it; none before the first update. Outside functions.
+  std::vector<std::pair<VariablePtr, VariablePtr>> averages_of(
+      const std::vector<VariablePtr>& variables) const;
 
   // The factor of weight decay; 0: none.
   double decay_of(const Variable& variable) const;

@@ -7,6 +7,7 @@
 #include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/optim/clipping.h"
+#include "core/optim/ema.h"
 #include "core/optim/optimizer_state.h"
 #include "core/optim/reduction.h"
 
@@ -76,6 +77,9 @@ class Optimizer::State::Step {
   void unscale(std::vector<Move>& moves);
   void adjust_loss_scale() const;
   void update(const Move& move);
+  // Moves the average of a variable that becomes `value`. The result is what it becomes instead,
+  // where averages take the place of variables.
+  Value follow(Variable& average, const Value& value);
   void push(RemoteUpdates& remote, const std::vector<Move>& moves) const;
 
   const Rate& rate_of(const Variable& variable) const {
@@ -87,6 +91,7 @@ class Optimizer::State::Step {
   State& state_;
   Value calls_;                   // made before this one: int64
   Value number_;                  // of the update, from 1: float64
+  EmaStep ema_;                   // without values unless there are averages
   std::map<double, Rate> rates_;  // by their multipliers, of which 1 is one
   Value is_update_;               // bool, or none: every call is one
   Value applies_;                 // whether an update is made, and
@@ -120,6 +125,7 @@ Optimizer::State::Step::Step(State& state) : state_(state), calls_(state.iterati
   const Schedule& schedule = state_.options.learning_rate.schedule();
   const Value rate = schedule ? optim::rate_of(schedule, updates) : state_.learning_rate->read();
   number_ = updates + 1.0;
+  if (state_.averages()) ema_ = ema_step(*state_.options.ema, number_);
   rates_[1].learning_rate = rate;
   for (const VariableGroup& group : state_.options.groups)
     if (const double factor = group.learning_rate_multiplier; factor != 1)
@@ -176,7 +182,7 @@ std::vector<Gradient> Optimizer::State::Step::sums(const std::vector<Gradient>& 
 Gradient Optimizer::State::Step::prepared(const Variable& variable,
                                           const Gradient& gradient) const {
   if (gradient.sparse() && state_.rule->row_wise() && !state_.decays(variable) &&
-      !variable.constraint())
+      !variable.constraint() && !state_.averages())
     return ops::combine_slices(gradient);
   return {.values = gradient.dense()};
 }
@@ -184,10 +190,8 @@ Gradient Optimizer::State::Step::prepared(const Variable& variable,
 void Optimizer::State::Step::apply(const std::vector<Gradient>& gradients,
                                    const std::vector<VariablePtr>& variables, bool are_sums) {
   for (size_t i = 0; i < variables.size(); ++i) {
-    if (gradients[i])
-      state_.slots_of(variables[i]);
-    else
-      state_.warn_without_gradient(*variables[i]);
+    if (gradients[i] || state_.averages()) state_.slots_of(variables[i]);
+    if (!gradients[i]) state_.warn_without_gradient(*variables[i]);
   }
   Strategy& strategy = current_strategy();
   const std::vector<Gradient> reduced = sums(gradients, variables, are_sums);
@@ -202,6 +206,10 @@ void Optimizer::State::Step::apply(const std::vector<Gradient>& gradients,
   strategy.begin_update();
   state_.iterations->update(calls_ + 1.0);
   for (const Move& move : moves) update(move);
+  for (size_t i = 0; i < variables.size(); ++i)
+    if (!reduced[i] && state_.averages())
+      if (const auto& average = state_.slots_of(variables[i]).average)
+        follow(*average, variables[i]->read());
   if (skips_.defined()) {
     adjust_loss_scale();
     Variable& skipped = *state_.loss_scale.skipped;
@@ -253,9 +261,17 @@ void Optimizer::State::Step::update(const Move& move) {
   std::vector<Value> slots_after = slots_before;
   Value after = state_.rule->update(start, move.gradient.values, slots_after, scalars);
   if (const auto& constraint = move.variable->constraint()) after = constraint(after);
+  if (kept.average) after = follow(*kept.average, after);
   store(*move.variable, before, after);
   for (size_t i = 0; i < kept.of_rule.size(); ++i)
     store(*kept.of_rule[i], slots_before[i], slots_after[i]);
+}
+
+Value Optimizer::State::Step::follow(Variable& average, const Value& value) {
+  const Value before = average.read();
+  const Value after = value + (before - value) * as(value.dtype(), ema_.momentum);
+  average.update(applies_.defined() ? ops::where(applies_, after, before) : after);
+  return ema_.overwrites.defined() ? ops::where(ema_.overwrites, after, value) : value;
 }
 
 void Optimizer::State::Step::push(RemoteUpdates& remote, const std::vector<Move>& moves) const {

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "core/optim/optimizer.h"
 
 // Optimizers with the names, defaults and formulas of Keras 3 (keras.io/api/optimizers). In the
@@ -13,6 +17,7 @@ struct SGDOptions {
   WeightDecay weight_decay = {};
   std::vector<VariableGroup> groups = {};
   GradientOptions gradients = {};
+  std::optional<EmaOptions> ema = {};
   std::string name = "optimizer";
 };
 // m = momentum m - lr g; w += m, or with nesterov w += momentum m - lr g. Slot: momentum.
@@ -29,6 +34,7 @@ struct AdamOptions {
   WeightDecay weight_decay = {};
   std::vector<VariableGroup> groups = {};
   GradientOptions gradients = {};
+  std::optional<EmaOptions> ema = {};
   std::string name = "optimizer";
 };
 // m += (g - m)(1 - beta_1); v += (g^2 - v)(1 - beta_2);
@@ -46,6 +52,7 @@ struct RMSpropOptions {
   WeightDecay weight_decay = {};
   std::vector<VariableGroup> groups = {};
   GradientOptions gradients = {};
+  std::optional<EmaOptions> ema = {};
   std::string name = "optimizer";
 };
 // v = rho v + (1 - rho) g^2, centered also a = rho a + (1 - rho) g; step = lr g / sqrt(v [- a^2] +
@@ -59,6 +66,7 @@ struct AdagradOptions {
   WeightDecay weight_decay = {};
   std::vector<VariableGroup> groups = {};
   GradientOptions gradients = {};
+  std::optional<EmaOptions> ema = {};
   std::string name = "optimizer";
 };
 // a += g^2; w -= lr g / sqrt(a + epsilon) (Duchi et al. 2011). Slot: accumulator.
@@ -71,6 +79,7 @@ struct LambOptions {
   WeightDecay weight_decay = {};
   std::vector<VariableGroup> groups = {};
   GradientOptions gradients = {};
+  std::optional<EmaOptions> ema = {};
   std::string name = "optimizer";
 };
 // r = m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + epsilon) with Adam's m and v; w -= lr r |w|

@@ -18,6 +18,7 @@ Optimizer make_optimizer(std::shared_ptr<const UpdateRule> rule, LearningRate&& 
                                      .gradients = options.gradients,
                                      .weight_decay = options.weight_decay,
                                      .groups = options.groups,
+                                     .ema = options.ema,
                                      .name = options.name});
 }
 

@@ -165,6 +165,12 @@ CallbackPtr StepReport(const StepReportOptions& options = {});
 // not just at the end of the epoch, as fit() does by itself; also with allow_nan_loss.
 CallbackPtr TerminateOnNaN();
 
+// Validates by the averages that the optimizer keeps (optim::EmaOptions), which are exchanged with
+// the weights for as long. What else looks at weights in training, such as EarlyStopping's
+// restore_best_weights, sees those that are trained. kFailedPrecondition when training begins and
+// the optimizer keeps none.
+CallbackPtr SwapEMAWeights();
+
 struct TensorBoardOptions {
   // Also batch_loss and so on, after every so many batches.
   std::optional<int64_t> update_freq = {};

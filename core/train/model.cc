@@ -135,6 +135,7 @@ void Model::compile(CompileOptions options) {
   if (state_->is_fitting)
     fail(Code::kFailedPrecondition,
          "compile: fit() is training with what was compiled before; call it when fit() has ended");
+  options.optimizer.check_strategy(strategy());
   if (options.precision == Precision::kMixedFloat16) options.optimizer.use_loss_scale();
   state_->stepper =
       std::make_unique<Stepper>(state_->network, state_->strategy, std::move(options));

@@ -188,6 +188,8 @@ History Training::run() {
     run_epoch();
     if (!interrupted_ && step_ > 0) end_epoch();
   }
+  if (!interrupted_)  // else it is to go on from what was trained
+    model_.optimizer().finalize_variable_values(model_.trainable_variables());
   call(&Callback::on_train_end);
   if (interrupted_)
     fail(Code::kCancelled, "fit: interrupted in epoch ", epoch_ + 1, " after step ", step_);

@@ -42,6 +42,24 @@ TEST(Interrupt, EndsFitAfterTheStepWithTheCallbacksCalled) {
   EXPECT_TRUE(ended);
 }
 
+TEST(Interrupt, LeavesWhatWasTrainedWhereTheOptimizerKeepsAverages) {
+  auto model = testing::classifier();
+  model.compile({.optimizer = optim::SGD(0.5, {.ema = optim::EmaOptions{}}),
+                 .loss = losses::SparseCategoricalCrossentropy({.from_logits = true})});
+  std::string trained;
+  auto hooks = std::make_shared<testing::Hooks>();
+  hooks->batch_begin = [](Training& training) {
+    if (training.step() == 2) raise(SIGINT);
+  };
+  hooks->batch_end = [&](Training& training) { trained = testing::bits(training.model()); };
+  init();
+  const auto fit = [&] {
+    model.fit(points(40).batch(4), {.callbacks = {hooks}, .verbose = Verbose::kSilent});
+  };
+  EXPECT_EQ(testing::error_of(fit, Code::kCancelled), "fit: interrupted in epoch 1 after step 3");
+  EXPECT_TRUE(testing::bits(model) == trained);
+}
+
 TEST(Interrupt, SaysOnATerminalWhatItDoes) {
   int terminal = -1;
   const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);

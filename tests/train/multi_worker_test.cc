@@ -69,6 +69,30 @@ TEST(MultiWorkerTraining, HistoriesAndResultsAreThoseOfAllRowsOnEveryWorker) {
   }
 }
 
+TEST(MultiWorkerTraining, AveragesOfWeightsAreTheSameOnEveryWorker) {
+  const auto train = points(43).batch(12), test = points(21, 9).batch(6);
+  const auto fit = [&] {
+    auto model = classifier();
+    model.compile({.optimizer = optim::SGD(0.1, {.ema = optim::EmaOptions{.momentum = 0.9}}),
+                   .loss = losses::SparseCategoricalCrossentropy({.from_logits = true})});
+    FitOptions options = quietly({callbacks::SwapEMAWeights()}, 3);
+    options.validation_data = test;
+    const History history = model.fit(train, options);
+    return std::pair(history["val_loss"], bits(model));
+  };
+  const auto expected = fit().first;
+  Found<std::vector<double>> losses;
+  Found<std::string> weights;
+  on_good_workers(2, [&](Worker& worker) {
+    const auto scope = worker.scope();
+    auto [val_loss, trained] = fit();
+    losses.set(worker, std::move(val_loss));
+    weights.set(worker, std::move(trained));
+  });
+  weights.common();
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(losses.common()[i], expected[i], 1e-3);
+}
+
 TEST(MultiWorkerTraining, MetricsOfALoopOfOnesOwnAreThoseOfAllRowsOnEveryWorker) {
   auto alone = classifier();
   const auto rows = points(53);

@@ -30,7 +30,7 @@ void take_all() {
        optim::RMSpropOptions{.centered = true}, optim::AdagradOptions{.epsilon = 1e-8},
        optim::LambOptions{.beta_1 = 0.8}, optim::OptimizerOptions{.learning_rate = 0.1},
        optim::GradientOptions{.clipnorm = 1}, optim::WeightDecay{.factor = 0.01},
-       optim::VariableGroup{.variables = {"bias"}},
+       optim::VariableGroup{.variables = {"bias"}}, optim::EmaOptions{.momentum = 0.9},
        optim::schedules::CosineDecayOptions{.alpha = 0.1});
   take(FitOptions{.verbose = Verbose::kSilent}, EvaluateOptions{.steps = 3},
        PredictOptions{.steps = 3},

@@ -401,6 +401,16 @@ TEST(Training, UpdatesThatWaitForAllWorkersHaveNoLossScale) {
                "loss scaling under ParameterServerStrategy");
 }
 
+TEST(Training, HasNoAveragesOfVariables) {
+  const Job job(1, 1);
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const optim::Optimizer averaging = optim::SGD(1.0, {.ema = optim::EmaOptions{}});
+  EXPECT_ERROR(line_model(averaging), Code::kUnimplemented, "ema under ParameterServerStrategy");
+  EXPECT_ERROR(averaging.build({counting("v", {2})}), Code::kUnimplemented,
+               "ema under ParameterServerStrategy");
+}
+
 TEST(Training, TakesNoGradientsForSummedAlready) {
   const Job job(1, 1);
   const auto strategy = job.worker(0);
