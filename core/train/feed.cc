@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/notice.h"
 
 namespace cohort {
 namespace {
@@ -65,6 +66,13 @@ std::string Feed::save() const { return iterator_->save(); }
 void Feed::restore(std::string_view position) {
   first_.reset();
   iterator_->restore(position);
+}
+
+void warn_of_end(const Strategy& strategy, std::string_view method, std::string_view steps_name,
+                 std::optional<int64_t> steps, int64_t batches) {
+  if (steps && batches < *steps && strategy.is_chief())
+    print_notice(str("warning: ", method, ": ", steps_name, " is ", *steps,
+                     ", and the dataset ends after ", batches, '\n'));
 }
 
 }  // namespace cohort

@@ -27,6 +27,8 @@ class Feed {
   // Nothing at the end of the epoch. kInvalidArgument when the dataset turns out to be empty.
   std::optional<data::DistributedBatch> next();
 
+  // How many that has been in this epoch.
+  int64_t handed_out() const { return handed_out_; }
   // Whether an epoch was begun.
   bool begun() const { return iterator_ && !first_; }
   // Where the feed stands within its epoch, as JSON, and continuing there. Both after
@@ -43,5 +45,10 @@ class Feed {
   std::optional<data::DistributedBatch> first_;  // of the iterator's pass, for next()
   int64_t handed_out_ = 0;                       // in this epoch
 };
+
+// Says, on the chief, that data have ended after so many `batches`, where the option `steps_name`
+// of `method` has asked for more.
+void warn_of_end(const Strategy& strategy, std::string_view method, std::string_view steps_name,
+                 std::optional<int64_t> steps, int64_t batches);
 
 }  // namespace cohort

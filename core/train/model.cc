@@ -6,7 +6,6 @@
 #include <string_view>
 #include <utility>
 
-#include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/base/random.h"
 #include "core/train/feed.h"
@@ -60,14 +59,8 @@ Tensor concat_rows(const std::vector<Tensor>& parts) {
   return whole;
 }
 
-void check_steps(std::string_view method, std::optional<int64_t> steps,
-                 const data::Dataset& dataset, const Strategy& strategy) {
-  if (!steps) return;
-  if (*steps < 1) invalid(method, ": steps must be at least 1, got ", *steps);
-  const int64_t batches = dataset.cardinality();  // negative: none, or not known
-  if (batches >= 0 && batches < *steps && strategy.is_chief())
-    print_notice(str("warning: ", method, ": steps is ", *steps, ", and the dataset ends after ",
-                     batches, '\n'));
+void check_steps(std::string_view method, std::optional<int64_t> steps) {
+  if (steps && *steps < 1) invalid(method, ": steps must be at least 1, got ", *steps);
 }
 
 }  // namespace
@@ -226,7 +219,7 @@ History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) 
 }
 
 Logs Model::evaluate(const data::Dataset& dataset, const EvaluateOptions& options) {
-  check_steps("evaluate", options.steps, dataset, strategy());
+  check_steps("evaluate", options.steps);
   if (options.batch_size || options.sample_weight) {
     invalid(
         "evaluate: batch_size and sample_weight are for tensors; a dataset has batch() and tensors "
@@ -238,9 +231,10 @@ Logs Model::evaluate(const data::Dataset& dataset, const EvaluateOptions& option
   rest.interruptible &= !state_->is_fitting;  // a callback: fit() has to save first
   return together(strategy().workers(), [&] {
     try {
-      const auto logs = test(dataset, rest);
-      if (!logs) fail(Code::kCancelled, "interrupted");
-      return *logs;
+      const auto tested = test(dataset, rest);
+      if (!tested) fail(Code::kCancelled, "interrupted");
+      warn_of_end(strategy(), "evaluate", "steps", options.steps, tested->batches);
+      return tested->logs;
     } catch (const Error& error) {
       throw error.with_context("evaluate");
     }
@@ -255,7 +249,8 @@ Feed Model::evaluation_feed(const data::Dataset& dataset, std::optional<int64_t>
               {.auto_shard = auto_shard});
 }
 
-std::optional<Logs> Model::test(const data::Dataset& dataset, const EvaluateOptions& options) {
+std::optional<Model::Tested> Model::test(const data::Dataset& dataset,
+                                         const EvaluateOptions& options) {
   require_home();
   Feed feed = evaluation_feed(dataset, options.steps, options.auto_shard);
   build_for(feed, 0);
@@ -268,7 +263,7 @@ std::optional<Logs> Model::test(const data::Dataset& dataset, const EvaluateOpti
     stepper().test(*batch, totals);
     if (interruptible && strategy().workers().stop_requested()) return std::nullopt;
   }
-  return stepper().logs(totals);
+  return Tested{stepper().logs(totals), feed.handed_out()};
 }
 
 Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& options) {
@@ -288,7 +283,7 @@ Tensor Model::predict(const data::Dataset& dataset, const PredictOptions& option
 }
 
 data::Element Model::predict_all(const data::Dataset& dataset, const PredictOptions& options) {
-  check_steps("predict", options.steps, dataset, strategy());
+  check_steps("predict", options.steps);
   if (options.batch_size) invalid("predict: batch_size is for tensors; a dataset has batch()");
   const CatchTermination catch_termination;
   Workers& workers = strategy().workers();
@@ -309,6 +304,7 @@ data::Element Model::predict_all(const data::Dataset& dataset, const PredictOpti
         for (size_t i = 0; i < parts.size(); ++i) parts[i].push_back(outputs[i]);
         if (interruptible && workers.stop_requested()) fail(Code::kCancelled, "interrupted");
       }
+      warn_of_end(strategy(), "predict", "steps", options.steps, feed.handed_out());
     } catch (const Error& error) {
       throw error.with_context("predict");
     }

@@ -82,6 +82,7 @@ struct FitOptions {
   std::optional<int64_t> steps_per_epoch = {};
   std::optional<ValidationData> validation_data = {};
   int64_t validation_freq = 1;  // validate after every so many epochs
+  // At most so many batches; a warning, once, where the dataset has fewer.
   std::optional<int64_t> validation_steps = {};
   std::vector<CallbackPtr> callbacks = {};
   Verbose verbose = Verbose::kAuto;
@@ -111,7 +112,7 @@ struct FitOptions {
 
 // The arguments of Keras' Model.evaluate.
 struct EvaluateOptions {
-  // At most so many batches; a warning where the dataset is known to have fewer.
+  // At most so many batches; a warning where the dataset has fewer.
   std::optional<int64_t> steps = {};
   // Whether a stop that is asked for meanwhile, as of fit(), ends it with kCancelled. In a callback
   // of fit() it never does.
@@ -248,8 +249,12 @@ class Model {
   // tells the name of the option `steps`.
   Feed evaluation_feed(const data::Dataset& dataset, std::optional<int64_t> steps,
                        AutoShardPolicy auto_shard, std::string_view steps_name = "steps") const;
-  // What evaluate() finds; nothing when it was interrupted.
-  std::optional<Logs> test(const data::Dataset& dataset, const EvaluateOptions& options);
+  // What evaluate() finds, in so many batches; nothing when it was interrupted.
+  struct Tested {
+    Logs logs;
+    int64_t batches;
+  };
+  std::optional<Tested> test(const data::Dataset& dataset, const EvaluateOptions& options);
   std::vector<Tensor> predict_batch(const data::DistributedBatch& batch);
   Variables built_variables() const;
   // Loads what was asked for before there were variables, once there are.

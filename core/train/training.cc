@@ -281,19 +281,22 @@ void Training::interrupt() {
 bool Training::validate(Logs& logs) {
   if (!options_.validation_data || interrupted_ || (epoch_ + 1) % options_.validation_freq != 0)
     return true;
-  const int64_t tested = stepper_.tested();
+  const int64_t tested_before = stepper_.tested();
   try {
     call(&Callback::on_validation_begin);
-    const auto validation = model_.test(
+    const auto tested = model_.test(
         options_.validation_data->batches(options_.validation_batch_size),
         {.steps = options_.validation_steps, .auto_shard = options_.validation_auto_shard});
     call(&Callback::on_validation_end);
-    if (!validation) {
-      stepper_.continue_tests_at(tested);
+    if (!tested) {
+      stepper_.continue_tests_at(tested_before);
       return false;
     }
-    for (const auto& [name, value] : *validation) logs[str(kValidationPrefix, name)] = value;
-    warn_of_validation(validation->at("loss"));
+    for (const auto& [name, value] : tested->logs) logs[str(kValidationPrefix, name)] = value;
+    warn_of_validation(tested->logs.at("loss"));
+    if (!std::exchange(has_validated_, true))
+      warn_of_end(model_.strategy(), "fit", "validation_steps", options_.validation_steps,
+                  tested->batches);
     return true;
   } catch (const Error& error) {
     throw error.with_context(str("fit: epoch ", epoch_ + 1, ", validation"));

@@ -153,7 +153,7 @@ class Training {
   int64_t epoch_ = 0, step_ = 0, failed_saves_ = 0;
   std::optional<int64_t> steps_;
   std::optional<Place> resume_;  // where to begin the present epoch
-  bool interrupted_ = false;
+  bool interrupted_ = false, has_validated_ = false;
   std::optional<Error> error_at_end_;
   Clock::duration grace_{0};
   std::optional<Clock::time_point> end_by_;  // once a stop was asked for

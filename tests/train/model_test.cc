@@ -115,6 +115,30 @@ TEST(Model, EvaluateAndPredictSayThatADatasetHasFewerSteps) {
             "warning: predict: steps is 9, and the dataset ends after 4\n");
   EXPECT_EQ(said_for(dataset, 4), "");
   EXPECT_EQ(said_for(dataset.repeat(), 9), "");
+
+  const auto of_unknown_length = points(20).filter([](const data::Element&) { return true; });
+  EXPECT_EQ(said_for(of_unknown_length.batch(6), 9),
+            "warning: evaluate: steps is 9, and the dataset ends after 4\n"
+            "warning: predict: steps is 9, and the dataset ends after 4\n");
+  EXPECT_EQ(said_for(of_unknown_length.batch(6), 4), "");
+}
+
+TEST(Model, FitSaysOnceThatItsValidationDataHaveFewerSteps) {
+  const auto said_for = [](const data::Dataset& validation_data, int64_t steps) {
+    ::testing::internal::CaptureStderr();
+    classifier().fit(points(4).batch(4), {.epochs = 3,
+                                          .validation_data = validation_data,
+                                          .validation_steps = steps,
+                                          .verbose = Verbose::kSilent});
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const auto rows = points(20);
+  for (const auto& validation_data :
+       {rows.batch(6), rows.filter([](const data::Element&) { return true; }).batch(6)}) {
+    EXPECT_EQ(said_for(validation_data, 9),
+              "warning: fit: validation_steps is 9, and the dataset ends after 4\n");
+    EXPECT_EQ(said_for(validation_data, 4), "");
+  }
 }
 
 TEST(Model, EvaluateAndPredictSayThatADatasetIsEmpty) {
