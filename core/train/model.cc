@@ -30,24 +30,25 @@ int64_t checked_batch_size(std::string_view method, std::string_view option, int
   return size;
 }
 
-data::Dataset batches_of(const Tensor& x, const PredictOptions& options) {
+data::Dataset batches_of(std::string_view method, const Tensor& x, const PredictOptions& options) {
   return data::from_tensor_slices({{"x", x}})
-      .batch(checked_batch_size("predict", "batch_size",
+      .batch(checked_batch_size(method, "batch_size",
                                 options.batch_size.value_or(kDefaultBatchSize)));
 }
 
 // Batches differ in their rows alone.
-void require_alike(const Tensor& first, const Tensor& other, size_t batch) {
+void require_alike(std::string_view method, const Tensor& first, const Tensor& other,
+                   size_t batch) {
   if (other.dtype() != first.dtype() ||
       other.shape().without_axis(0) != first.shape().without_axis(0))
-    invalid("predict: batch ", batch, " gives ", other.spec(), ", and the first gave ",
+    invalid(method, ": batch ", batch, " gives ", other.spec(), ", and the first gave ",
             first.spec(), "; they become one tensor, and may differ in their rows alone");
 }
 
-Tensor concat_rows(const std::vector<Tensor>& parts) {
+Tensor concat_rows(std::string_view method, const std::vector<Tensor>& parts) {
   int64_t rows = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
-    require_alike(parts.front(), parts[i], i + 1);
+    require_alike(method, parts.front(), parts[i], i + 1);
     rows += parts[i].shape().dim(0);
   }
   Tensor whole(parts.front().dtype(), parts.front().shape().with_dim(0, rows));
@@ -279,12 +280,21 @@ Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& op
 Tensor Model::predict(const data::Dataset& dataset, const PredictOptions& options) {
   if (const auto names = output_names(); names.size() != 1)
     invalid("predict: the model has ", in_words(names), ": predict_all() gives them all");
-  return predict_all(dataset, options).fields().front().tensor;
+  return predict_outputs("predict", dataset, options).front();
 }
 
 data::Element Model::predict_all(const data::Dataset& dataset, const PredictOptions& options) {
-  check_steps("predict", options.steps);
-  if (options.batch_size) invalid("predict: batch_size is for tensors; a dataset has batch()");
+  const std::vector<Tensor> outputs = predict_outputs("predict_all", dataset, options);
+  const std::vector<std::string> names = output_names();
+  std::vector<data::Field> fields;
+  for (size_t i = 0; i < outputs.size(); ++i) fields.push_back({names[i], outputs[i]});
+  return data::Element(std::move(fields));
+}
+
+std::vector<Tensor> Model::predict_outputs(std::string_view method, const data::Dataset& dataset,
+                                           const PredictOptions& options) {
+  check_steps(method, options.steps);
+  if (options.batch_size) invalid(method, ": batch_size is for tensors; a dataset has batch()");
   const CatchTermination catch_termination;
   Workers& workers = strategy().workers();
   // As of evaluate().
@@ -304,24 +314,23 @@ data::Element Model::predict_all(const data::Dataset& dataset, const PredictOpti
         for (size_t i = 0; i < parts.size(); ++i) parts[i].push_back(outputs[i]);
         if (interruptible && workers.stop_requested()) fail(Code::kCancelled, "interrupted");
       }
-      warn_of_end(strategy(), "predict", "steps", options.steps, feed.handed_out());
+      warn_of_end(strategy(), method, "steps", options.steps, feed.handed_out());
     } catch (const Error& error) {
-      throw error.with_context("predict");
+      throw error.with_context(method);
     }
   });
-  const std::vector<std::string> names = output_names();
-  std::vector<data::Field> fields;
-  for (size_t i = 0; i < parts.size(); ++i) fields.push_back({names[i], concat_rows(parts[i])});
-  return data::Element(std::move(fields));
+  std::vector<Tensor> outputs;
+  for (const std::vector<Tensor>& batches : parts) outputs.push_back(concat_rows(method, batches));
+  return outputs;
 }
 
 Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
-  return predict(batches_of(x, options),
+  return predict(batches_of("predict", x, options),
                  {.steps = options.steps, .interruptible = options.interruptible});
 }
 
 data::Element Model::predict_all(const Tensor& x, const PredictOptions& options) {
-  return predict_all(batches_of(x, options),
+  return predict_all(batches_of("predict_all", x, options),
                      {.steps = options.steps, .interruptible = options.interruptible});
 }
 

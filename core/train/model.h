@@ -255,6 +255,9 @@ class Model {
     int64_t batches;
   };
   std::optional<Tested> test(const data::Dataset& dataset, const EvaluateOptions& options);
+  // What predict_all() returns, for a `method` that errors name.
+  std::vector<Tensor> predict_outputs(std::string_view method, const data::Dataset& dataset,
+                                      const PredictOptions& options);
   std::vector<Tensor> predict_batch(const data::DistributedBatch& batch);
   Variables built_variables() const;
   // Loads what was asked for before there were variables, once there are.

@@ -88,7 +88,9 @@ std::vector<Objective> objectives_of(const CompileOptions& options,
                  if (!std::isfinite(weight))
                    invalid("compile: a loss weight must be finite, got ", weight);
                  if (!each.loss)
-                   invalid("compile: a loss weight for \"", each.name, "\", which has no loss");
+                   invalid("compile: loss_weights has a weight for ",
+                           each.name.empty() ? "the only output" : str('"', each.name, '"'),
+                           ", which has no loss");
                  each.loss_weight = weight;
                });
   add_metrics(options.metrics, outputs, all, &Objective::metrics);

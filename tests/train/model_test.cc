@@ -215,9 +215,24 @@ TEST(Model, ABatchOfTensorsWithoutRowsIsNamedByMethodAndOption) {
             "fit: validation_batch_size must be at least 1, got -1");
   EXPECT_EQ(error_of([&] { model.evaluate(x, y, {.batch_size = 0}); }),
             "evaluate: batch_size must be at least 1, got 0");
-  const std::string of_predict = "predict: batch_size must be at least 1, got -3";
-  EXPECT_EQ(error_of([&] { model.predict(x, {.batch_size = -3}); }), of_predict);
-  EXPECT_EQ(error_of([&] { model.predict_all(x, {.batch_size = -3}); }), of_predict);
+  EXPECT_EQ(error_of([&] { model.predict(x, {.batch_size = -3}); }),
+            "predict: batch_size must be at least 1, got -3");
+  EXPECT_EQ(error_of([&] { model.predict_all(x, {.batch_size = -3}); }),
+            "predict_all: batch_size must be at least 1, got -3");
+}
+
+TEST(Model, PredictAllGoesByItsOwnNameInWhatItSays) {
+  auto model = classifier();
+  EXPECT_EQ(error_of([&] { model.predict_all(points(4).batch(2), {.steps = 0}); }),
+            "predict_all: steps must be at least 1, got 0");
+  EXPECT_EQ(error_of([&] { model.predict_all(points(4).batch(2), {.batch_size = 2}); }),
+            "predict_all: batch_size is for tensors; a dataset has batch()");
+  EXPECT_EQ(error_of([&] { model.predict_all(points(8).take(0).batch(4)); }),
+            "predict_all: the dataset is empty");
+  ::testing::internal::CaptureStderr();
+  model.predict_all(points(4).batch(2), {.steps = 3});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "warning: predict_all: steps is 3, and the dataset ends after 2\n");
 }
 
 TEST(Model, PredictRefusesBatchesWhoseResultsAreNoRowsOfOneTensor) {

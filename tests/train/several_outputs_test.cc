@@ -260,7 +260,7 @@ TEST_F(Misfits, OfWhatIsCompiledTellTheOutputsThereAre) {
   EXPECT_EQ(compile({{"prise", mse_}}), "compile: loss names \"prise\"" + model);
   EXPECT_EQ(compile({{"kind", mse_}, {"kind", mse_}}), "compile: loss names \"kind\" twice");
   EXPECT_EQ(compile({{"kind", mse_}}, {{"price", 2}}),
-            "compile: a loss weight for \"price\", which has no loss");
+            "compile: loss_weights has a weight for \"price\", which has no loss");
   EXPECT_EQ(compile({mse_, mse_}, {1, std::nan("")}),
             "compile: a loss weight must be finite, got nan");
   EXPECT_EQ(compile({mse_, mse_}, {}, metrics::MeanSquaredError("mse")),
@@ -276,6 +276,8 @@ TEST_F(Misfits, OfWhatIsCompiledTellTheOutputsThereAre) {
               one.compile({.optimizer = optim::SGD(), .loss = {{"dense", mse_}}});
             }),
             "compile: loss names \"dense\", and the model has one output, without a name");
+  EXPECT_EQ(error_of([&] { one.compile({.optimizer = optim::SGD(), .loss_weights = 0.5}); }),
+            "compile: loss_weights has a weight for the only output, which has no loss");
 }
 
 TEST_F(Misfits, OfTheDataTellWhatItHas) {
