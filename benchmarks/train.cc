@@ -34,9 +34,8 @@ Settings parse(int argc, char** argv) {
   s.threads = flags.integer("threads", 2, "threads", {.min = 1, .max = 1024});
   s.steps = flags.integer("steps", 20, "steps measured in each round", {.min = 1});
   s.rounds = flags.integer("rounds", 3, "alternating rounds with --vs-torch", {.min = 1});
-  s.precision =
-      precision_from_name(flags.text("precision", "float32", "of products and convolutions",
-                                     {.choices = {"float32", "mixed_bfloat16", "mixed_float16"}}));
+  s.precision = precision_from_name(flags.text(
+      "precision", "float32", "of products and convolutions", {.choices = precision_names()}));
   s.trace = StepTrace(flags);
   s.vs_torch = flags.boolean("vs-torch", false, "also runs the same model in PyTorch");
   s.tf32 = flags.boolean("tf32", false, "lets float32 products on GPUs read operands in TF32");

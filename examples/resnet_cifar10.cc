@@ -71,7 +71,7 @@ int main(int argc, char** argv) {
     const auto images =
         flags.integer("images", 50'000, "train on so many images at most", {.min = 1});
     const auto precision = flags.text("precision", "float32", "of matrix products and convolutions",
-                                      {.choices = {"float32", "mixed_bfloat16", "mixed_float16"}});
+                                      {.choices = precision_names()});
     const auto backup = flags.text("backup", "", "folder to continue from after a break");
     flags.finish();
     if (depth % 6 != 2) invalid("--depth=", depth, " is not allowed: expected 6 n + 2");

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/tensor/dtype.h"
 
@@ -14,7 +16,10 @@ namespace cohort {
 // (optim::LossScale).
 enum class Precision { kFloat32, kMixedBFloat16, kMixedFloat16 };
 
-// "float32", "mixed_bfloat16", "mixed_float16"; kInvalidArgument lists the allowed names.
+// "float32", "mixed_bfloat16", "mixed_float16": those that precision_from_name() knows, as choices
+// of a flag are given.
+std::vector<std::string> precision_names();
+// kInvalidArgument lists the allowed names.
 Precision precision_from_name(std::string_view name);
 std::string_view precision_name(Precision precision);
 // The type of what is multiplied.

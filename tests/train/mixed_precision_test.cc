@@ -138,7 +138,9 @@ TEST(MixedFloat16, OtherPrecisionsHaveNoLossScale) {
 }
 
 TEST(Precision, IsKnownByName) {
-  for (const char* name : {"float32", "mixed_bfloat16", "mixed_float16"})
+  EXPECT_EQ(precision_names(),
+            (std::vector<std::string>{"float32", "mixed_bfloat16", "mixed_float16"}));
+  for (const std::string& name : precision_names())
     EXPECT_EQ(precision_name(precision_from_name(name)), name);
   EXPECT_EQ(error_of([] { precision_from_name("float16"); }),
             "unknown precision \"float16\"; allowed are float32, mixed_bfloat16, mixed_float16");
