@@ -132,7 +132,7 @@ double Optimizer::learning_rate() const {
   const VariablePtr& kept = state_->learning_rate;
   if (!given.schedule()) return kept ? kept->value().item() : given.value();
   const auto rate = [&](const std::vector<Value>& step) {
-    return std::vector<Value>{rate_of(given.schedule(), step[0])};
+    return std::vector<Value>{scheduled_rate(given.schedule(), step[0])};
   };
   return Function(rate)(std::vector<Tensor>{Tensor::scalar(state_->updates())})[0].item();
 }

@@ -19,7 +19,7 @@ namespace cohort::optim {
 using VariablePtr = std::shared_ptr<Variable>;
 
 // The learning rate of a schedule after so many updates: a float64 scalar.
-Value rate_of(const Schedule& schedule, const Value& updates);
+Value scheduled_rate(const Schedule& schedule, const Value& updates);
 
 struct Optimizer::State {
   // What is kept for one variable.

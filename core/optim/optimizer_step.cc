@@ -34,7 +34,7 @@ Value load(Variable& variable, const Gradient& gradient) {
 
 }  // namespace
 
-Value rate_of(const Schedule& schedule, const Value& updates) {
+Value scheduled_rate(const Schedule& schedule, const Value& updates) {
   const Value rate = schedule(updates);
   if (!rate.defined()) invalid("the schedule of a learning rate returned no value");
   if (rate.shape().rank() != 0 || !is_floating(rate.dtype()))
@@ -123,7 +123,7 @@ Optimizer::State::Step::Step(State& state) : state_(state), calls_(state.iterati
   applies_ = is_update_;
   if (state_.scales_loss()) updates = without_skipped(updates);
   const Schedule& schedule = state_.options.learning_rate.schedule();
-  const Value rate = schedule ? optim::rate_of(schedule, updates) : state_.learning_rate->read();
+  const Value rate = schedule ? scheduled_rate(schedule, updates) : state_.learning_rate->read();
   number_ = updates + 1.0;
   if (state_.averages()) ema_ = ema_step(*state_.options.ema, number_);
   rates_[1].learning_rate = rate;
