@@ -7,7 +7,6 @@ namespace cohort {
 namespace {
 
 using cohort::testing::classifier;
-using cohort::testing::error_of;
 using cohort::testing::Hooks;
 using cohort::testing::points;
 
@@ -249,14 +248,6 @@ TEST(Fit, IsZeroWhereNothingCounts) {
               classifier().evaluate(all["x"], all["label"]).at("loss"), 1e-7);
 }
 
-TEST(Fit, AsksForBatches) {
-  auto model = classifier();
-  for (const auto& call : std::vector<std::function<void()>>{
-           [&] { model.fit(points(4), {.verbose = kSilent}); }, [&] { model.evaluate(points(4)); },
-           [&] { model.predict(points(4)); }})
-    EXPECT_NE(error_of(call).find("add batch(n)"), std::string::npos);
-}
-
 TEST(Fit, AWeightCountsLikeThatManyRows) {
   const auto two = *points(2).batch(2).iterate().next();
   data::Batch weighted = two;
@@ -294,24 +285,6 @@ TEST(Fit, AFitInACallbackLeavesTheClassWeightsAlone) {
       model.fit(points(50).batch(10),
                 {.callbacks = {hooks}, .verbose = kSilent, .class_weight = {{0, 0.0}, {1, 0.0}}});
   EXPECT_EQ(history["loss"], std::vector<double>{0});
-}
-
-TEST(Fit, AnEndlessDatasetOfUnknownLengthNeedsANumberOfSteps) {
-  const auto keep_all = [](const data::Element&) { return true; };
-  const auto alone = [](const data::Element&) { return points(1); };
-  auto model = classifier();
-  for (const data::Dataset& elements :
-       {points(10).filter(keep_all).repeat(), points(10).repeat().filter(keep_all),
-        points(10).repeat().interleave(alone, {.cycle_length = 2})}) {
-    const data::Dataset endless = elements.batch(2);
-    EXPECT_EQ(error_of([&] { model.fit(endless, {.verbose = kSilent}); }),
-              "the dataset never ends: say by steps_per_epoch how many batches to take");
-    EXPECT_EQ(error_of([&] { model.evaluate(endless); }),
-              "evaluate: the dataset never ends: say by steps how many batches to take");
-    EXPECT_EQ(error_of([&] { model.predict(endless); }),
-              "predict: the dataset never ends: say by steps how many batches to take");
-    EXPECT_EQ(model.fit(endless, {.steps_per_epoch = 3, .verbose = kSilent}).epochs.size(), 1u);
-  }
 }
 
 // Asking and setting makes no variables, which would be those of whatever strategy is current.
@@ -472,19 +445,6 @@ TEST(Fit, AnEpochThatIsStoppedBeforeItsFirstStepIsNone) {
   EXPECT_EQ(history.stop_reason, "enough");
 }
 
-TEST(Fit, CannotBeGivenAnotherOptimizerOnTheWay) {
-  auto model = classifier();
-  auto hooks = std::make_shared<Hooks>();
-  hooks->batch_end = [](Training& training) { testing::compile(training.model()); };
-  EXPECT_NE(
-      error_of([&] { model.fit(points(4).batch(4), {.callbacks = {hooks}, .verbose = kSilent}); },
-               Code::kFailedPrecondition)
-          .find("compile: fit() is training"),
-      std::string::npos);
-  testing::compile(model);
-  model.fit(points(4).batch(4), {.verbose = kSilent});
-}
-
 // There is no place in the data yet.
 TEST(Fit, ABackupCanBeMadeBeforeItBegins) {
   const std::string path = testing::make_folder() + "/backup";
@@ -514,98 +474,6 @@ TEST(Fit, PenaltiesOfWeightsAreAddedOnce) {
   MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1", "cpu:2"}});
   const auto scope = strategy.scope();
   EXPECT_NEAR(loss_with(0.5) - loss_with(0), difference, 1e-5);
-}
-
-TEST(Fit, OptionsThatMakeNoSenseAreNamed) {
-  auto model = classifier();
-  const auto fit = [&](FitOptions options) {
-    return error_of([&] { model.fit(points(4).batch(2), options); });
-  };
-  EXPECT_EQ(fit({.epochs = -1}), "fit: epochs must be at least 0, got -1");
-  EXPECT_EQ(fit({.steps_per_epoch = 0}), "fit: steps_per_epoch must be at least 1, got 0");
-  EXPECT_EQ(fit({.callbacks = {nullptr}}), "fit: one of the callbacks is null");
-  EXPECT_NE(fit({.batch_size = 4}).find("are for tensors"), std::string::npos);
-  EXPECT_EQ(fit({.validation_batch_size = 0}),
-            "fit: validation_batch_size must be at least 1, got 0");
-  EXPECT_EQ(fit({.validation_data = points(4).batch(2), .validation_batch_size = 4}),
-            "fit: validation_data: validation_batch_size is for tensors; a dataset has batch()");
-  const auto all = *points(4).batch(4).iterate().next();
-  EXPECT_EQ(error_of([&] { model.fit(all["x"], all["label"], {.validation_split = 1}); }),
-            "fit: validation_split must be in [0, 1), got 1");
-  EXPECT_EQ(error_of([&] { model.fit(all["x"], all["label"], {.validation_split = 0.9}); }),
-            "fit: validation_split of 0.9 leaves none of 4 rows to train on");
-}
-
-TEST(Fit, DataThatDoesNotFitIsNamed) {
-  auto model = classifier();
-  const auto fit = [&](const data::Dataset& dataset) {
-    return error_of([&] { model.fit(dataset, {.verbose = kSilent}); });
-  };
-  EXPECT_NE(fit(points(4).take(0).batch(2)).find("the dataset is empty"), std::string::npos);
-  EXPECT_NE(fit(points(4).repeat().batch(2)).find("never ends"), std::string::npos);
-  EXPECT_NE(
-      error_of([&] { model.fit(data::range(4).batch(2), {.verbose = kSilent}); }, Code::kNotFound)
-          .find("\"label\""),
-      std::string::npos);
-  auto unbuilt = nn::Sequential({nn::Dense(2)});
-  testing::compile(unbuilt);
-  EXPECT_NE(error_of([&] { unbuilt.fit(data::range(4)); }).find("add batch(n)"), std::string::npos);
-}
-
-TEST(Fit, ALabelOutOfRangeIsReportedWithItsStep) {
-  auto batch = *points(6).batch(6).iterate().next();
-  Tensor label = batch["label"].clone();
-  label.data<int32_t>()[5] = 2;
-  const auto message = error_of(
-      [&] {
-        classifier().fit(data::from_tensor_slices({{"x", batch["x"]}, {"label", label}}).batch(2),
-                         {.verbose = kSilent});
-      },
-      Code::kOutOfRange);
-  EXPECT_EQ(message.rfind("fit: epoch 1, step 3: ", 0), 0u) << message;
-}
-
-TEST(Fit, ValidationDataThatDoesNotFitIsNamedBeforeTraining) {
-  auto model = classifier();
-  int steps = 0;
-  auto hooks = std::make_shared<Hooks>();
-  hooks->batch_end = [&](Training&) { ++steps; };
-  const auto fit = [&](const data::Dataset& validation_data) {
-    return error_of([&] {
-      model.fit(points(4).batch(4),
-                {.validation_data = validation_data, .callbacks = {hooks}, .verbose = kSilent});
-    });
-  };
-  EXPECT_EQ(fit(points(4).repeat().batch(2)),
-            "fit: validation_data: the dataset never ends: say by validation_steps how many "
-            "batches to take");
-  EXPECT_EQ(fit(points(4).take(0).batch(2)), "fit: validation_data: the dataset is empty");
-  const std::string unbatched = fit(points(4));
-  EXPECT_EQ(unbatched.rfind("fit: validation_data: ", 0), 0u) << unbatched;
-  EXPECT_NE(unbatched.find("add batch(n)"), std::string::npos) << unbatched;
-  EXPECT_EQ(steps, 0);
-}
-
-TEST(Fit, AnErrorOfValidationNamesItsEpoch) {
-  const auto rows = *points(2).batch(2).iterate().next();
-  const auto unknown =
-      data::from_tensor_slices({{"x", rows["x"]}, {"label", Tensor::full(DType::kInt32, {2}, 7)}});
-  const auto message = error_of(
-      [&] {
-        classifier().fit(points(4).batch(4), {.epochs = 3,
-                                              .validation_data = unknown.batch(2),
-                                              .validation_freq = 2,
-                                              .verbose = kSilent});
-      },
-      Code::kOutOfRange);
-  EXPECT_EQ(message.rfind("fit: epoch 2, validation: ", 0), 0u) << message;
-}
-
-TEST(Fit, NeedsCompile) {
-  auto model = nn::Sequential({nn::Dense(2)});
-  EXPECT_NE(
-      error_of([&] { model.fit(points(4).batch(2)); }, Code::kFailedPrecondition).find("compile()"),
-      std::string::npos);
 }
 
 }  // namespace
