@@ -32,8 +32,8 @@ int64_t checked_batch_size(std::string_view method, std::string_view option, int
 
 data::Dataset batches_of(std::string_view method, const Tensor& x, const PredictOptions& options) {
   return data::from_tensor_slices({{"x", x}})
-      .batch(checked_batch_size(method, "batch_size",
-                                options.batch_size.value_or(kDefaultBatchSize)));
+      .batch(
+          checked_batch_size(method, "batch_size", options.batch_size.value_or(kDefaultBatchSize)));
 }
 
 // Batches differ in their rows alone.
