@@ -210,7 +210,7 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
   }
 
   void push(const std::shared_ptr<Variable>& variable, const Gradient& gradient,
-            const Value& learning_rate, const Value& step, const Value& when) override {
+            const PushOptions& with) override {
     const auto target = on_servers(variable);
     if (target->is_lazy() && !gradient.sparse())
       invalid("the rows of variable \"", variable->name(),
@@ -219,11 +219,12 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     Value values = gradient.values;
     if (waits_for_others() && is_floating(values.dtype()))
       values = values * (1.0 / session->consistency().gradients_per_update());
-    parameter_server::add_push(variable, {.learning_rate = learning_rate,
-                                          .step = step,
+    parameter_server::add_push(variable, {.learning_rate = with.learning_rate,
+                                          .step = with.step,
+                                          .weight = with.weight,
                                           .values = values,
                                           .indices = gradient.indices,
-                                          .when = when});
+                                          .when = with.when});
   }
 
   // --- Variables

@@ -52,7 +52,8 @@ class ParameterServerStrategy final : public Strategy {
     CommunicationOptions communication = {};  // between these
 
     // How far workers may run apart, as ConsistencyOptions says: none is asynchronous, 0
-    // synchronous, where the mean of the workers' gradients is applied.
+    // synchronous, where the mean of the workers' gradients is applied, by the rows of each in
+    // fit().
     std::optional<int64_t> max_staleness = {};
     int backup_workers = 0;
     bool scale_learning_rate = false;

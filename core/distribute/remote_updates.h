@@ -45,12 +45,19 @@ class RemoteUpdates {
   // Whether an update takes a gradient of every process, so that each has to send one.
   virtual bool waits_for_others() const = 0;
 
-  // While a step is traced: sends a reduced gradient to an attached variable. `learning_rate` is a
-  // float64 scalar. `step`, one too, is which of the optimizer's updates this is, from 1, as far as
-  // this process knows; none where the rule does not ask. `when`, a bool scalar that is the same on
-  // every replica, says at run time whether to; none: always.
+  // What comes with a gradient: scalars that are the same on every replica.
+  struct PushOptions {
+    Value learning_rate = {};  // float64
+    // float64: which of the optimizer's updates this is, from 1, as far as this process knows; none
+    // where the rule does not ask.
+    Value step = {};
+    // float64, not negative: what it weighs in a mean with gradients of other processes; none: 1.
+    Value weight = {};
+    Value when = {};  // bool: at run time, whether to send it; none: always
+  };
+  // While a step is traced: sends a reduced gradient to an attached variable.
   virtual void push(const std::shared_ptr<Variable>& variable, const Gradient& gradient,
-                    const Value& learning_rate, const Value& step, const Value& when) = 0;
+                    const PushOptions& options) = 0;
 };
 
 }  // namespace cohort

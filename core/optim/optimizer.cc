@@ -41,6 +41,11 @@ void check_skipping(Strategy& strategy) {
          ": servers put together what workers send, whatever was done to it before");
 }
 
+void check_weight(const Value& weight) {
+  if (weight.defined() && weight.spec() != TensorSpec{DType::kFloat64, {}})
+    invalid("the weight of gradients must be a float64 scalar, got ", weight.spec());
+}
+
 void check_gradients(const std::vector<Gradient>& gradients,
                      const std::vector<VariablePtr>& variables) {
   for (size_t i = 0; i < gradients.size(); ++i) {
@@ -80,9 +85,10 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOpti
   state_->options = options;
 }
 
-void Optimizer::minimize(const Value& loss, const std::vector<VariablePtr>& variables) const {
+void Optimizer::minimize(const Value& loss, const std::vector<VariablePtr>& variables,
+                         const Value& weight) const {
   state_->warn_of_shared_loss(loss);
-  apply_gradients(gradients(scale_loss(loss), variables), variables);
+  apply_gradients(gradients(scale_loss(loss), variables), variables, {.weight = weight});
 }
 
 void Optimizer::apply_gradients(const std::vector<Gradient>& gradients,
@@ -97,7 +103,8 @@ void Optimizer::apply_gradients(const std::vector<Gradient>& gradients,
     fail(Code::kFailedPrecondition, "an optimizer updates the variables of all replicas of ",
          current_strategy().name(), ": run the step by the strategy's run()");
   if (options.skip_gradients_aggregation) check_skipping(current_strategy());
-  state_->apply(gradients, variables, options.skip_gradients_aggregation);
+  check_weight(options.weight);
+  state_->apply(gradients, variables, options);
 }
 
 Value Optimizer::scale_loss(const Value& loss) const {

@@ -137,6 +137,12 @@ struct ApplyOptions {
   // the first replica, and are summed as others are at the update. kUnimplemented where updates are
   // made elsewhere (ParameterServerStrategy).
   bool skip_gradients_aggregation = false;
+  // A float64 scalar, the same on every replica: what the gradients weigh in a mean with those of
+  // others who have stepped by themselves, as of synchronous workers of ParameterServerStrategy.
+  // For the gradient of a mean over the rows of a batch it is their number, so that the mean is
+  // that over all rows, and 0 for no rows. None: each weighs the same. Elsewhere, and with
+  // accumulation_steps, it has no meaning.
+  Value weight = {};
 };
 
 // Changes variables along gradients. A cheap handle; copies share state. The same under every
@@ -155,8 +161,9 @@ class Optimizer {
   // While tracing: gradients of this replica's share of the loss, summed over all replicas, then
   // applied. A loss that is the same on all replicas, as what is computed from the result of a
   // collective may be, would be counted by each: divide it by their number. A notice tells once of
-  // one that is the result of an all-reduce.
-  void minimize(const Value& loss, const std::vector<std::shared_ptr<Variable>>& variables) const;
+  // one that is the result of an all-reduce. `weight` as ApplyOptions has it.
+  void minimize(const Value& loss, const std::vector<std::shared_ptr<Variable>>& variables,
+                const Value& weight = {}) const;
   // The same for gradients of one's own making, one a variable: they are summed over replicas here,
   // unless the options say that they have been. With loss scaling they are those of
   // scale_loss(loss). kFailedPrecondition where there are several replicas and the step is not run

@@ -73,9 +73,9 @@ struct Optimizer::State {
   // Of one that replicas have put together already, each of them has the gradient.
   void warn_of_shared_loss(const Value& loss);
 
-  // While a step is traced: Optimizer::apply_gradients; `are_sums`: over replicas, already.
+  // While a step is traced: Optimizer::apply_gradients.
   void apply(const std::vector<Gradient>& gradients, const std::vector<VariablePtr>& variables,
-             bool are_sums);
+             const ApplyOptions& how);
 
  private:
   class Step;

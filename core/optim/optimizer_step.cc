@@ -48,7 +48,7 @@ class Optimizer::State::Step {
   // Computes what all variables share.
   explicit Step(State& state);
   void apply(const std::vector<Gradient>& gradients, const std::vector<VariablePtr>& variables,
-             bool are_sums);
+             const ApplyOptions& options);
 
  private:
   // What variables of one multiplier of the learning rate share.
@@ -80,7 +80,8 @@ class Optimizer::State::Step {
   // Moves the average of a variable that becomes `value`. The result is what it becomes instead,
   // where averages take the place of variables.
   Value follow(Variable& average, const Value& value);
-  void push(RemoteUpdates& remote, const std::vector<Move>& moves) const;
+  // `weight` as ApplyOptions has it.
+  void push(RemoteUpdates& remote, const std::vector<Move>& moves, const Value& weight) const;
 
   const Rate& rate_of(const Variable& variable) const {
     return rates_.at(state_.rate_multiplier_of(variable));
@@ -100,7 +101,7 @@ class Optimizer::State::Step {
 };
 
 void Optimizer::State::apply(const std::vector<Gradient>& gradients,
-                             const std::vector<VariablePtr>& variables, bool are_sums) {
+                             const std::vector<VariablePtr>& variables, const ApplyOptions& how) {
   check_groups_name(variables);
   if (variables.empty())
     warn_without_variables();
@@ -108,7 +109,7 @@ void Optimizer::State::apply(const std::vector<Gradient>& gradients,
     warn_of_exclusions(variables);
   warn_of_equal_names(variables);
   make_counters();
-  Step(*this).apply(gradients, variables, are_sums);
+  Step(*this).apply(gradients, variables, how);
 }
 
 Optimizer::State::Step::Step(State& state) : state_(state), calls_(state.iterations->read()) {
@@ -188,13 +189,15 @@ Gradient Optimizer::State::Step::prepared(const Variable& variable,
 }
 
 void Optimizer::State::Step::apply(const std::vector<Gradient>& gradients,
-                                   const std::vector<VariablePtr>& variables, bool are_sums) {
+                                   const std::vector<VariablePtr>& variables,
+                                   const ApplyOptions& options) {
   for (size_t i = 0; i < variables.size(); ++i) {
     if (gradients[i] || state_.averages()) state_.slots_of(variables[i]);
     if (!gradients[i]) state_.warn_without_gradient(*variables[i]);
   }
   Strategy& strategy = current_strategy();
-  const std::vector<Gradient> reduced = sums(gradients, variables, are_sums);
+  const std::vector<Gradient> reduced =
+      sums(gradients, variables, options.skip_gradients_aggregation);
   std::vector<Move> moves;
   for (const size_t i : ready_order(reduced))
     moves.push_back({variables[i], prepared(*variables[i], reduced[i])});
@@ -202,7 +205,8 @@ void Optimizer::State::Step::apply(const std::vector<Gradient>& gradients,
   const Clipping clip(values_of(moves), state_.options.gradients);
 
   for (Move& move : moves) move.gradient.values = clip(move.gradient.values);
-  if (RemoteUpdates* remote = strategy.remote_updates()) return push(*remote, moves);
+  if (RemoteUpdates* remote = strategy.remote_updates())
+    return push(*remote, moves, options.weight);
   strategy.begin_update();
   state_.iterations->update(calls_ + 1.0);
   for (const Move& move : moves) update(move);
@@ -274,13 +278,18 @@ Value Optimizer::State::Step::follow(Variable& average, const Value& value) {
   return ema_.overwrites.defined() ? ops::where(ema_.overwrites, after, value) : value;
 }
 
-void Optimizer::State::Step::push(RemoteUpdates& remote, const std::vector<Move>& moves) const {
+void Optimizer::State::Step::push(RemoteUpdates& remote, const std::vector<Move>& moves,
+                                  const Value& weight) const {
   for (const Move& move : moves)
-    remote.push(move.variable, move.gradient, rate_of(*move.variable).learning_rate, number_,
-                applies_);
+    // The mean of several calls is not that over their rows.
+    remote.push(move.variable, move.gradient,
+                {.learning_rate = rate_of(*move.variable).learning_rate,
+                 .step = number_,
+                 .weight = state_.accumulates() ? Value() : weight,
+                 .when = applies_});
   const auto count = [&](const VariablePtr& counter, const Value& when) {
-    remote.push(counter, {.values = ops::constant(0, DType::kInt64)}, rates_.at(1).learning_rate,
-                {}, when);
+    remote.push(counter, {.values = ops::constant(0, DType::kInt64)},
+                {.learning_rate = rates_.at(1).learning_rate, .when = when});
   };
   count(state_.iterations, {});
   if (!skips_.defined()) return;

@@ -199,8 +199,25 @@ std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool trainin
   }
   results.insert(results.begin(), pack({loss, count_of(rows)}));
   if (strategy_.workers().size() > 1) results = ops::all_reduce_async(results, ReduceOp::kSum);
-  if (training) options_.optimizer.minimize(loss, network_.trainable_variables());
+  if (training)
+    options_.optimizer.minimize(loss, network_.trainable_variables(),
+                                weight(predictions, {targets, inputs.end()}, rows));
   return results;
+}
+
+// What the loss has been divided by: of several losses the rows, and sums have not been.
+Value Stepper::weight(const std::vector<Value>& predictions, std::span<const Value> targets,
+                      const Rows& rows) const {
+  const RemoteUpdates* const remote = strategy_.remote_updates();
+  if (remote == nullptr || !remote->waits_for_others()) return {};
+  const Objective& first = objectives_.front();
+  if (objectives_.size() == 1 && first.loss) {
+    if (first.loss->reduction() == losses::Reduction::kSum) return {};
+    const Value divisor = first.loss->divisor(targets[0], predictions[first.output], targets[1]);
+    if (divisor.defined())
+      return as(DType::kFloat64, get_replica_context()->all_reduce(ReduceOp::kSum, divisor));
+  }
+  return ops::constant(Tensor::scalar(static_cast<double>(rows.global)));
 }
 
 Value Stepper::measure(const std::vector<Value>& predictions, std::span<const Value> targets,

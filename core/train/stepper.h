@@ -65,6 +65,10 @@ class Stepper {
 
  private:
   std::vector<Value> trace(const std::vector<Value>& inputs, bool training) const;
+  // Where others step by themselves and their gradients go into one mean with this one: what it
+  // weighs there, so that the mean is that over the rows of all. None: as much as another one.
+  Value weight(const std::vector<Value>& predictions, std::span<const Value> targets,
+               const Rows& rows) const;
   // The sum of the objectives' losses, each times its weight; none where there are none. Appends
   // what is added to the state of each of metrics(). `targets` are labels and weights in turn.
   Value measure(const std::vector<Value>& predictions, std::span<const Value> targets,

@@ -189,7 +189,8 @@ ShardVersion ParameterClient::version_at_hand(const std::string& shard) {
 }
 
 bool ParameterClient::is_compressed(const ShardPush& push) const {
-  return !push.rows && !push.exact && is_floating(push.gradient.dtype()) &&
+  // What weighs nothing would take along what others have left, to be lost.
+  return !push.rows && !push.exact && push.weight > 0 && is_floating(push.gradient.dtype()) &&
          compressor_.kind() != Compression::kNone;
 }
 
@@ -210,6 +211,7 @@ void ParameterClient::write_push(const ShardPush& push, pb::Push& out, Payload& 
   out.set_version(from.version);
   out.set_learning_rate(push.learning_rate);
   out.set_step(push.step);
+  if (push.weight != 1) out.set_weight(push.weight);
   parameter_server::write_tensor_spec(push.gradient.spec(), &out);
   out.set_rows(push.rows ? static_cast<int64_t>(push.rows->size()) : -1);
   if (push.rows) payload.push_back(piece_of(*push.rows));

@@ -42,6 +42,9 @@ struct ShardPush {
   // Which of an optimizer's updates this is, from 1: the shard's count goes on from here where it
   // is behind, as after a checkpoint was loaded. 0: not said.
   uint64_t step = 0;
+  // What it weighs among the gradients of a synchronous update, such as the number of rows that it
+  // is the mean over: from 0, which leaves it out where others weigh anything, to 2^53.
+  double weight = 1;
   // For a gradient of some rows: their numbers within the shard; a row may come more than once.
   std::optional<std::vector<int64_t>> rows = {};
   // Which value the gradient was computed from; none: the last one that this client has pulled.

@@ -147,6 +147,7 @@ void FunctionCut::add_gradient(const Node& node) {
                        .indices = inputs.indices,
                        .learning_rate = inputs.learning_rate,
                        .step = inputs.step,
+                       .weight = inputs.weight,
                        .when = inputs.when});
 }
 

@@ -30,7 +30,7 @@ struct Sending {
   std::vector<Term> terms;
   Value indices;        // of rows, with one term then; none: dense
   Value learning_rate;  // none: the terms are added
-  Value step;           // where there is a learning rate
+  Value step, weight;   // where there is a learning rate
   Value when;           // none: always
 };
 

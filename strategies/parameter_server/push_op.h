@@ -14,6 +14,7 @@ inline constexpr const char* kPushOp = "PushGradient";
 struct PushInputs {
   Value learning_rate;  // float64 scalar
   Value step;           // float64 scalar, as RemoteUpdates::push has it; none: not said
+  Value weight;         // likewise; none: 1
   Value values;         // of the variable's spec, or rows of it
   Value indices;        // of these rows, -1 for none; none: dense
   Value when;           // bool scalar; none: always

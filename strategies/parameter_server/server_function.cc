@@ -90,7 +90,7 @@ std::vector<Value> trace_row_numbers(const FunctionCut& cut, const std::vector<V
 
 // The function itself. Its inputs are followed by the rows of each table, then by the places of
 // each lookup's rows among these; its outputs by what is sent: values, and where there are,
-// indices, learning rate, number of the update and condition.
+// indices, learning rate, number of the update, weight and condition.
 std::vector<Value> trace_step(const FunctionCut& cut, const std::vector<Value>& inputs) {
   const Graph& graph = *cut.graph().graph;
   const size_t first_table = graph.inputs().size(),
@@ -120,7 +120,8 @@ std::vector<Value> trace_step(const FunctionCut& cut, const std::vector<Value>& 
   for (const Value& output : cut.graph().outputs) outputs.push_back(copied(output));
   for (const Sending& sending : cut.sendings()) {
     outputs.push_back(of_all_replicas(sending, sum_of(copied, sending.terms)));
-    for (const Value& also : {sending.indices, sending.learning_rate, sending.step, sending.when})
+    for (const Value& also :
+         {sending.indices, sending.learning_rate, sending.step, sending.weight, sending.when})
       if (also.defined()) outputs.push_back(copied(also));
   }
   return outputs;
@@ -276,11 +277,13 @@ struct ServerFunction::State {
       const Tensor& values = *next++;
       const std::optional<Tensor> indices =
           sending.indices.defined() ? std::optional(*next++) : std::nullopt;
-      const double learning_rate = sending.learning_rate.defined() ? (next++)->item() : 0;
-      const uint64_t step = sending.step.defined() ? update_number((next++)->item()) : 0;
+      ServerVariable::PushOptions options;
+      if (sending.learning_rate.defined()) options.learning_rate = (next++)->item();
+      if (sending.step.defined()) options.step = update_number((next++)->item());
+      if (sending.weight.defined()) options.weight = (next++)->item();
       if (sending.when.defined() && (next++)->item() == 0) continue;
       sent.emplace_back(sending.variable.get(),
-                        sending.variable->add_push(calls, values, indices, learning_rate, step));
+                        sending.variable->add_push(calls, values, indices, options));
     }
     const std::vector<UpdateResult> results = session->update(calls);
     for (const UpdateResult& result : results)

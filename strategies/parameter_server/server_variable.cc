@@ -435,7 +435,7 @@ bool ServerVariable::takes_sums() const {
 void ServerVariable::add(const Tensor& delta, const std::optional<Tensor>& indices) {
   make_shards();
   Calls calls(static_cast<size_t>(session_->num_servers()));
-  add_push(calls, delta, indices, 0, 0);
+  add_push(calls, delta, indices, {});
   session_->update(calls);
 }
 

@@ -115,10 +115,15 @@ class ServerVariable final : public Variable, public RowVariable {
   Places add_pull(Calls& calls);
   void pulled(const Places& places, const std::vector<UpdateResult>& results, bool into_storage);
 
+  // As ShardPush has them.
+  struct PushOptions {
+    double learning_rate = 0;
+    uint64_t step = 0;
+    double weight = 1;
+  };
   // A gradient, or what is to be added; by rows where there are indices, of which -1 names none.
-  // `step` as ShardPush has it.
   Places add_push(Calls& calls, const Tensor& gradient, const std::optional<Tensor>& indices,
-                  double learning_rate, uint64_t step);
+                  const PushOptions& options);
   void pushed(const Places& places, const std::vector<UpdateResult>& results);
   // The storage has been written, and is no version of the servers any more.
   void storage_written();

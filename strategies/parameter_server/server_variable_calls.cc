@@ -83,7 +83,7 @@ void ServerVariable::pulled(const Places& places, const std::vector<UpdateResult
 
 ServerVariable::Places ServerVariable::add_push(Calls& calls, const Tensor& gradient,
                                                 const std::optional<Tensor>& indices,
-                                                double learning_rate, uint64_t step) {
+                                                const PushOptions& options) {
   const InfoPtr info = present_info();
   const std::vector<ShardState> states = this->states();
   Places places(num_shards(), -1);
@@ -93,8 +93,9 @@ ServerVariable::Places ServerVariable::add_push(Calls& calls, const Tensor& grad
     places[shard] = add_to_call(calls[static_cast<size_t>(servers_[shard])].pushes,
                                 ShardPush{.shard = info->shard_name(shard),
                                           .gradient = std::move(part),
-                                          .learning_rate = learning_rate,
-                                          .step = step,
+                                          .learning_rate = options.learning_rate,
+                                          .step = options.step,
+                                          .weight = options.weight,
                                           .rows = std::move(rows),
                                           .computed_at = states[shard].last,
                                           .exact = is_exact});

@@ -43,6 +43,7 @@ struct IncomingPush {
   ShardVersion computed_at;
   double learning_rate = 0;
   uint64_t step = 0;  // as in the protocol's Push
+  double weight = 1;  // likewise
   Tensor gradient;    // of the shard, or of `rows`; may be written over
   std::optional<std::vector<int64_t>> rows;
 };

@@ -70,6 +70,9 @@ void UpdateExchange::add(const proto::Push& in, std::set<const Shard*>& seen) {
     invalid("a push to shard \"", spec.name, "\" has the learning rate ", in.learning_rate());
   if (in.step() > kMaxUpdateNumber)
     invalid("a push to shard \"", spec.name, "\" is update ", in.step());
+  const double weight = in.has_weight() ? in.weight() : 1;
+  if (!(weight >= 0 && weight <= kMaxWeight))
+    invalid("a push to shard \"", spec.name, "\" has the weight ", weight);
   if (in.rows() < -1) invalid("a push to shard \"", spec.name, "\" has ", in.rows(), " rows");
   push.push = {.task = start_->task,
                .mark = {.incarnation = start_->incarnation, .sequence = in.sequence()},
@@ -78,7 +81,8 @@ void UpdateExchange::add(const proto::Push& in, std::set<const Shard*>& seen) {
                .reported = in.reported(),
                .computed_at = {.epoch = in.epoch(), .version = in.version()},
                .learning_rate = in.learning_rate(),
-               .step = in.step()};
+               .step = in.step(),
+               .weight = weight};
   if (!in.source().empty()) {
     if (in.source_sequence() < 1)
       invalid("a push to shard \"", spec.name, "\" of \"", in.source(), "\" has no number");

@@ -23,6 +23,21 @@ void scale(Tensor& gradient, double factor) {
   });
 }
 
+// target = own * target + other * addend, where a factor of 0 leaves out even what is no number.
+void add_weighted(Tensor& target, double own, const Tensor& addend, double other) {
+  if (!is_floating(target.dtype()) || (own == 1 && other == 1)) return add_to(target, addend);
+  dispatch(FloatTypes{}, target.dtype(), "a gradient", [&]<typename T>() {
+    using Wide = std::conditional_t<sizeof(T) == 8, double, float>;
+    const auto part = [](double factor, T value) {
+      return factor == 0 ? Wide{0} : static_cast<Wide>(factor) * static_cast<Wide>(value);
+    };
+    T* const to = target.data<T>();
+    const T* const from = addend.data<T>();
+    for (int64_t i = 0; i < target.num_elements(); ++i)
+      to[i] = T(part(own, to[i]) + part(other, from[i]));
+  });
+}
+
 }  // namespace
 
 bool UpdateRound::fits(const IncomingPush& push) const {
@@ -33,14 +48,25 @@ void UpdateRound::enter(const std::string& task, const std::optional<Mark>& befo
   tasks_.emplace(task, before);
 }
 
+// So that the sum is as many times the mean as there are gradients: equal weights leave all as it
+// is, and no sum of 16 bits overflows by the numbers of rows.
+UpdateRound::Factors UpdateRound::factors(double weight) const {
+  const double all = weight_ + weight, count = size();
+  if (size() == 1 || all == 0) return {.before = 1, .present = 1};
+  return {.before = weight_ * count / ((count - 1) * all), .present = weight * count / all};
+}
+
 void UpdateRound::add(const IncomingPush& push, Time now) {
   if (push.rows || gradients_.empty()) {
     gradients_.reserve(gradients_.size() + 1);
     rows_.push_back(push.rows);
+    weights_.push_back(push.weight);
     gradients_.push_back(push.gradient);
   } else {
-    add_to(gradients_[0], push.gradient);
+    const auto [before, present] = factors(push.weight);
+    add_weighted(gradients_[0], before, push.gradient, present);
   }
+  weight_ += push.weight;
   learning_rate_ = push.learning_rate;
   step_ = std::max(step_, push.step);
   latest_ = now;
@@ -53,21 +79,34 @@ AppliedGradient UpdateRound::sum(IncomingPush* last, uint64_t number, int wanted
                       .learning_rate = last ? last->learning_rate : learning_rate_,
                       .number = std::max({number, step_, last ? last->step : 0})};
   if (last ? last->rows.has_value() : rows_[0].has_value()) {
-    std::vector<RowGradient> all;
-    for (size_t i = 0; i < gradients_.size(); ++i) all.push_back({*rows_[i], gradients_[i]});
-    if (last != nullptr) all.push_back({*last->rows, last->gradient});
-    RowGradient combined = combine_rows(all);
-    sum.rows = std::move(combined.rows);
-    sum.values = std::move(combined.values);
+    RowGradient rows = combined(last);
+    sum.rows = std::move(rows.rows);
+    sum.values = std::move(rows.values);
   } else if (last == nullptr) {
     sum.values = gradients_[0].clone();
   } else {
     sum.values = last->gradient;
-    if (!gradients_.empty()) add_to(sum.values, gradients_[0]);
+    const auto [before, present] = factors(last->weight);
+    if (!gradients_.empty()) add_weighted(sum.values, present, gradients_[0], before);
   }
   // Workers have divided their gradients by as many as there were to be.
   if (size() < wanted) scale(sum.values, static_cast<double>(wanted) / size());
   return sum;
+}
+
+RowGradient UpdateRound::combined(const IncomingPush* last) const {
+  const double all = weight_ + (last ? last->weight : 0);
+  std::vector<RowGradient> parts;
+  const auto take = [&](const std::vector<int64_t>& rows, const Tensor& values, double weight) {
+    const double factor = all == 0 ? 1 : weight * size() / all;
+    // A row without a gradient is not to be moved by a rule that goes on from the last ones.
+    if (factor == 0) return;
+    parts.push_back({rows, factor == 1 ? values : values.clone()});
+    if (factor != 1) scale(parts.back().values, factor);
+  };
+  for (size_t i = 0; i < gradients_.size(); ++i) take(*rows_[i], gradients_[i], weights_[i]);
+  if (last != nullptr) take(*last->rows, last->gradient, last->weight);
+  return combine_rows(parts);
 }
 
 double LastContributor::count(const std::string& task, Time::duration alone) {

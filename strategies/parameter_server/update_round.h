@@ -9,10 +9,14 @@
 
 #include "core/tensor/tensor.h"
 #include "strategies/parameter_server/change.h"
+#include "strategies/parameter_server/row_gradient.h"
 
 namespace cohort::parameter_server {
 
 struct IncomingPush;
+
+// Of a gradient: weights are added up as float64, in which numbers of rows up to here are exact.
+inline constexpr double kMaxWeight = 0x1p53;
 
 // Of synchronous training: what has come for a shard's next update, and of whom. Not synchronised.
 class UpdateRound {
@@ -35,14 +39,25 @@ class UpdateRound {
   std::optional<Time> began() const { return began_; }
   Time latest() const { return latest_; }
   // All that has come, with the gradient of `last`, where it is not null, which is written over: as
-  // update `number`, or the later one that somebody has named. Where fewer than `wanted` have come,
-  // it is multiplied, so that the mean stays the mean.
+  // update `number`, or the later one that somebody has named. It is `wanted` times the mean by
+  // weights, also where fewer have come: of equal weights the sum. Where none weighs anything, all
+  // count alike; integers are added up as they are.
   AppliedGradient sum(IncomingPush* last, uint64_t number, int wanted) const;
 
  private:
+  // With another one of this weight, the size()th.
+  struct Factors {
+    double before, present;  // of what had come, and of what it brings
+  };
+  Factors factors(double weight) const;
+  // By rows.
+  RowGradient combined(const IncomingPush* last) const;
+
   Tasks tasks_;
   std::vector<Tensor> gradients_;                          // dense ones are added up in the first
   std::vector<std::optional<std::vector<int64_t>>> rows_;  // of each
+  std::vector<double> weights_;                            // likewise
+  double weight_ = 0;                                      // of all
   double learning_rate_ = 0;
   uint64_t step_ = 0;
   std::optional<Time> began_;

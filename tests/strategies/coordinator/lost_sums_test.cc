@@ -217,7 +217,7 @@ TEST(LostSums, ThatWereSentStandForTheSameCallsElsewhere) {
       if (info.name != "w") continue;
       ServerVariable weight(info, session, 1);
       ServerVariable::Calls calls(2);
-      weight.add_push(calls, Tensor::scalar(-7.0f), {}, 1.0, 1);
+      weight.add_push(calls, Tensor::scalar(-7.0f), {}, {.learning_rate = 1, .step = 1});
       session->update(calls);
       has_sent = true;
     }

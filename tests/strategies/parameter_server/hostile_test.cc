@@ -72,6 +72,9 @@ TEST_F(Hostile, Pushes) {
   refused([](auto& p) { p.set_sequence(0); }, Code::kInvalidArgument, "sequence");
   refused([](auto& p) { p.set_acknowledged(9); }, Code::kInvalidArgument, "sequence");
   refused([](auto& p) { p.set_learning_rate(NAN); }, Code::kInvalidArgument, "nan");
+  refused([](auto& p) { p.set_weight(NAN); }, Code::kInvalidArgument, "weight nan");
+  refused([](auto& p) { p.set_weight(-1); }, Code::kInvalidArgument, "weight -1");
+  refused([](auto& p) { p.set_weight(INFINITY); }, Code::kInvalidArgument, "weight inf");
   refused([](auto& p) { p.set_rows(-2); }, Code::kInvalidArgument, "-2 rows");
   refused([](auto& p) { p.set_rows(INT64_MAX); }, Code::kResourceExhausted, "limit");
   refused([](auto& p) { p.set_rows(1), p.set_payload_bytes(1); }, Code::kInvalidArgument, "bytes");

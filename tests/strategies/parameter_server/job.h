@@ -89,10 +89,10 @@ inline ServerVariable& on_servers(const VariablePtr& variable) {
 
 inline constexpr int64_t kRows = 48;
 
-inline data::Dataset line(int64_t batch) {
-  Tensor x(DType::kFloat32, {kRows, 3}), y(DType::kFloat32, {kRows, 1});
+inline data::Dataset line(int64_t batch, int64_t rows = kRows) {
+  Tensor x(DType::kFloat32, {rows, 3}), y(DType::kFloat32, {rows, 1});
   RandomStream random(5);
-  for (int64_t i = 0; i < kRows; ++i) {
+  for (int64_t i = 0; i < rows; ++i) {
     float sum = 0;
     for (int64_t c = 0; c < 3; ++c) {
       const auto value = static_cast<float>(random.uniform() - 0.5);

@@ -80,6 +80,35 @@ TEST(SynchronousTraining, AgainAndAgainIsAsOneWorkersWithLargerBatches) {
     expect_near(weights[i], alone.variables()[i]->value(), 1e-5);
 }
 
+// So many rows that the workers' last batches differ, or that one has none.
+TEST(SynchronousTraining, OfUnevenBatchesIsAsOneWorkersWithLargerBatches) {
+  struct Case {
+    int64_t rows, batch;
+    losses::Reduction reduction;
+  };
+  for (const Case& each : {Case{1, 1, losses::Reduction::kSumOverBatchSize},
+                           Case{3, 1, losses::Reduction::kMeanWithSampleWeight},
+                           Case{7, 2, losses::Reduction::kSumOverBatchSize}}) {
+    const auto train = [&](int64_t batch) {
+      Model model = line_model(optim::SGD(0.1));
+      model.compile({.optimizer = optim::SGD(0.1, {.momentum = 0.5}),
+                     .loss = losses::MeanSquaredError({.reduction = each.reduction})});
+      model.fit(line(batch, each.rows), {.epochs = 3, .verbose = Verbose::kSilent});
+      return model;
+    };
+    const Model alone = train(2 * each.batch);
+    const Job job(2, 2, {.max_staleness = 0, .partitioner = FixedShardsPartitioner(2)});
+    std::vector<Tensor> weights(4);
+    job.on_workers([&](ParameterServerStrategy& strategy) {
+      const Model model = train(each.batch);
+      if (strategy.is_chief())
+        for (size_t i = 0; i < weights.size(); ++i) weights[i] = model.variables()[i]->value();
+    });
+    for (size_t i = 0; i < weights.size(); ++i)
+      expect_near(weights[i], alone.variables()[i]->value(), 1e-5);
+  }
+}
+
 TEST(SynchronousTraining, AddsUpWhatEachStepOfEachWorkerAdds) {
   const Job job(2, 2, {.max_staleness = 0});
   constexpr int kSteps = 10;
