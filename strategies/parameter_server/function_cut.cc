@@ -56,16 +56,17 @@ std::optional<Sending::Term> scattered_by(const Node& write) {
   return Sending::Term{write.inputs()[1], op == ScatterOp::kSub};
 }
 
-// Of a variable that is merged when it is read, the sum of what all have changed: what `write`
-// makes of the value that was read before it, less that value.
-std::vector<Sending::Term> changed_by(const Graph& graph, const Node& write) {
-  const auto& variable = dynamic_cast<const Variable&>(*write.resource());
+// Of a variable that is merged when it is read, the sum of what all have changed: what its `writes`
+// make of the value that was read before them, less that value.
+std::vector<Sending::Term> changed_by(const Graph& graph, const std::vector<const Node*>& writes) {
+  const Node &first = *writes.front(), &last = *writes.back();
+  const auto& variable = dynamic_cast<const Variable&>(*first.resource());
   if (!is_made_on_read(variable) || variable.aggregation() == Aggregation::kNone ||
-      write.op().name != "AssignVariable")
+      last.op().name != "AssignVariable")
     return {};
   for (const auto& node : graph.nodes())
-    if (is_read(*node) && node->resource() == write.resource() && node->id() < write.id())
-      return {{write.inputs()[0]}, {node->output(), true}};
+    if (is_read(*node) && node->resource() == first.resource() && node->id() < first.id())
+      return {{last.inputs()[0]}, {node->output(), true}};
   return {};
 }
 
@@ -159,13 +160,12 @@ void FunctionCut::add_writes(const ServerVariablePtr& variable,
     for (const Node* write : writes)
       if (const auto term = added_by(*write, writes)) sending.terms.push_back(*term);
     if (sending.terms.size() < writes.size()) sending.terms.clear();
-    if (writes.size() == 1 && sending.terms.empty()) {
-      if (const auto term = scattered_by(*writes[0])) {
-        sending.terms.push_back(*term);
-        sending.indices = writes[0]->inputs()[0];
-      } else {
-        sending.terms = changed_by(*graph_->graph, *writes[0]);
-      }
+    const auto scattered = writes.size() == 1 ? scattered_by(*writes[0]) : std::nullopt;
+    if (scattered) {
+      sending.terms.push_back(*scattered);
+      sending.indices = writes[0]->inputs()[0];
+    } else if (sending.terms.empty()) {
+      sending.terms = changed_by(*graph_->graph, writes);
     }
   }
   if (sending.terms.empty())

@@ -180,6 +180,24 @@ TEST(OwnVariables, WhatFunctionsMakeOfTheirValueAddsUp) {
     EXPECT_EQ(values_of(variable->value()), (std::vector<float>{61, 62})) << variable->name();
 }
 
+// As of batch normalisation that a network calls for each of its inputs.
+TEST(OwnVariables, WhatFunctionsMakeOfTheirValueInSeveralWritesAddsUp) {
+  Job job(3);
+  const auto strategy = job.strategy();
+  const auto scope = strategy->scope();
+  const auto sum = on_read("sum", Aggregation::kSum), mean = on_read("mean", Aggregation::kMean);
+  const auto step = strategy->function([&](const Value& x) {
+    for (const auto& variable : {sum, mean})
+      for (int write = 0; write < 2; ++write) variable->assign((variable->read() * 2.0 + x) * 0.5);
+    return x;
+  });
+  const auto coordinator = job.coordinator(*strategy);
+  for (int i = 0; i < 120; ++i) coordinator->schedule(step, 1.0f);
+  coordinator->join(kPatience);
+  for (const auto& variable : {sum, mean})
+    EXPECT_EQ(values_of(variable->value()), (std::vector<float>{121, 122})) << variable->name();
+}
+
 TEST(OwnVariables, EachWorkerAppliesTheGradientsThatItHasAccumulated) {
   constexpr int kSteps = 61, kAccumulated = 4;
   for (const int workers : {1, 2, 3}) {
