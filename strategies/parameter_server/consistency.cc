@@ -1,5 +1,7 @@
 #include "strategies/parameter_server/consistency.h"
 
+#include <cmath>
+
 #include "core/base/error.h"
 
 namespace cohort {
@@ -13,8 +15,8 @@ void ConsistencyOptions::check() const {
             " workers, got ", backup_workers);
   if (backup_workers > 0 && !synchronous())
     invalid("backup workers are for synchronous training: set max_staleness to 0");
-  if (!(delay_compensation >= 0))
-    invalid("delay_compensation must not be negative, got ", delay_compensation);
+  if (!(delay_compensation >= 0 && std::isfinite(delay_compensation)))
+    invalid("delay_compensation must be finite and not negative, got ", delay_compensation);
   if (synchronous() && (scale_learning_rate || delay_compensation > 0))
     invalid(
         "synchronous gradients are never stale: leave scale_learning_rate and "

@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/consistency.h"
 
 #include <algorithm>
+#include <cmath>
 #include <thread>
 #include <vector>
 
@@ -24,6 +25,9 @@ TEST(ConsistencyOptions, RefusesWhatDoesNotGoTogether) {
       Code::kInvalidArgument, "backup_workers");
   EXPECT_ERROR((ConsistencyOptions{.max_staleness = 0, .delay_compensation = 1}.check()),
                Code::kInvalidArgument, "never stale");
+  for (const double bad : {-1.0, double{INFINITY}, std::nan("")})
+    EXPECT_ERROR(ConsistencyOptions{.delay_compensation = bad}.check(), Code::kInvalidArgument,
+                 "delay_compensation must be finite");
 }
 
 TEST(ConsistencyOptions, HaveToBeThoseOfTheServerWhereACallerSaysThem) {
