@@ -115,12 +115,14 @@ std::shared_ptr<Buffer> to_two_bits(std::span<W> values, W threshold) {
   return buffer;
 }
 
-// How many of so many elements are sent.
+// How many of so many elements are sent. What rounding has added to a whole number is no element.
 size_t number_sent(double share, size_t elements) {
   if (elements > kMaxPlaces)
     invalid("top-k and random-k take gradients of ", kMaxPlaces, " elements at most, got ",
             elements);
-  const auto wanted = static_cast<size_t>(std::ceil(share * static_cast<double>(elements)));
+  constexpr double kBelow = 1 - 2 * std::numeric_limits<double>::epsilon();
+  const auto wanted =
+      static_cast<size_t>(std::ceil(share * static_cast<double>(elements) * kBelow));
   return std::min(std::max<size_t>(wanted, 1), elements);
 }
 

@@ -1,5 +1,6 @@
 #include "strategies/parameter_server/compression.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -86,6 +87,21 @@ TEST(TopK, SendsTheLargestWithWhatStayedBehind) {
   const Floats third = send(compressor, {0, 0, 0.3f, 0.1f});
   EXPECT_NEAR(third[2], 0.9, 1e-6);
   EXPECT_EQ(third[0] + third[1] + third[3], 0);
+}
+
+TEST(TopK, SendsAShareOfTheElementsRoundedUp) {
+  struct Case {
+    double share;
+    size_t elements, sent;
+  };
+  for (const Case& each : {Case{0.07, 100, 7}, Case{0.29, 100, 29}, Case{0.25, 8, 2},
+                           Case{0.25, 9, 3}, Case{0.01, 3, 1}, Case{1, 5, 5}})
+    for (const Compression kind : {Compression::kTopK, Compression::kRandomK}) {
+      GradientCompressor compressor({.kind = kind, .top_k = each.share});
+      const Floats sent = send(compressor, Floats(each.elements, 1));
+      EXPECT_EQ(each.elements - static_cast<size_t>(std::ranges::count(sent, 0.0f)), each.sent)
+          << each.share << " of " << each.elements;
+    }
 }
 
 TEST(TopK, SendsTheVeryFloat64) {
