@@ -59,6 +59,10 @@ void ShardSpec::check(size_t max_bytes) const {
       invalid("shard \"", name, "\": ", static_cast<int>(lazy->kind), " is no initializer");
     if (std::isnan(lazy->a) || std::isnan(lazy->b))
       invalid("shard \"", name, "\": its rows begin with NaN");
+    if (lazy->kind != RowInitializer::Kind::kConstant &&
+        !(std::isfinite(lazy->a) && std::isfinite(lazy->b - lazy->a)))
+      invalid("shard \"", name, "\": its rows begin with random numbers of ", lazy->a, " and ",
+              lazy->b, ", which have to be finite, and their difference too");
     if (!update.dense.empty())
       invalid("shard \"", name,
               "\" makes its rows on first use, and has an update of all rows: clear update.dense");

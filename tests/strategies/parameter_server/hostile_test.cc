@@ -259,6 +259,17 @@ TEST_F(Hostile, Shards) {
   refused([](auto& c) { c.mutable_lazy()->set_kind(9); }, Code::kInvalidArgument, "initializer");
   refused([](auto& c) { c.mutable_lazy()->set_max_rows(-1); }, Code::kInvalidArgument, "-1 rows");
   refused([](auto& c) { c.mutable_lazy()->set_a(std::nan("")); }, Code::kInvalidArgument, "NaN");
+  for (const auto& bounds :
+       {std::pair<double, double>(-INFINITY, 1), std::pair<double, double>(0, INFINITY),
+        std::pair<double, double>(-1e308, 1e308)})
+    for (const int kind : {1, 2})
+      refused(
+          [&](auto& c) {
+            c.mutable_lazy()->set_kind(kind);
+            c.mutable_lazy()->set_a(bounds.first);
+            c.mutable_lazy()->set_b(bounds.second);
+          },
+          Code::kInvalidArgument, "finite");
   refused(
       [](auto& c) {
         auto& slot = *c.add_slots();
