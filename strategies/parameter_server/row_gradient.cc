@@ -9,11 +9,29 @@
 namespace cohort {
 namespace {
 
+// In which numbers are added.
+template <typename T>
+using Wide = std::conditional_t<sizeof(T) == 2, float, T>;
+
 template <typename T>
 void add(T* target, const T* addend, int64_t count) {
-  using Wide = std::conditional_t<sizeof(T) == 2, float, T>;
   for (int64_t i = 0; i < count; ++i)
-    target[i] = T(static_cast<Wide>(target[i]) + static_cast<Wide>(addend[i]));
+    target[i] = T(static_cast<Wide<T>>(target[i]) + static_cast<Wide<T>>(addend[i]));
+}
+
+// target = the sum of these rows of `source`, in their order, rounded once; `sum` is room for it.
+template <typename T>
+void add_up(const T* source, std::span<const size_t> rows, std::span<Wide<T>> sum, T* target) {
+  const size_t columns = sum.size();
+  if (rows.size() == 1) {
+    std::memcpy(target, source + rows[0] * columns, columns * sizeof(T));
+    return;
+  }
+  std::ranges::fill(sum, Wide<T>());
+  for (const size_t row : rows)
+    for (size_t i = 0; i < columns; ++i)
+      sum[i] = Wide<T>(sum[i] + static_cast<Wide<T>>(source[row * columns + i]));
+  for (size_t i = 0; i < columns; ++i) target[i] = T(sum[i]);
 }
 
 }  // namespace
@@ -37,15 +55,11 @@ RowGradient combine_rows(const RowGradient& gradient) {
   const int64_t columns = values.shape().count(1, values.shape().rank());
   dispatch(NumberTypes{}, values.dtype(), "a gradient of rows", [&]<typename T>() {
     const T* source = values.data<T>();
-    T* target = combined.values.data<T>() - columns;
-    for (size_t k = 0; k < order.size(); ++k) {
-      const T* row = source + static_cast<int64_t>(order[k]) * columns;
-      if (k > 0 && gradient.rows[order[k]] == gradient.rows[order[k - 1]]) {
-        add(target, row, columns);
-      } else {
-        target += columns;
-        std::memcpy(target, row, static_cast<size_t>(columns) * sizeof(T));
-      }
+    T* target = combined.values.data<T>();
+    std::vector<Wide<T>> sum(static_cast<size_t>(columns));
+    for (size_t begin = 0, end = 0; begin < order.size(); begin = end, target += columns) {
+      while (end < order.size() && gradient.rows[order[end]] == gradient.rows[order[begin]]) ++end;
+      add_up(source, std::span(order).subspan(begin, end - begin), std::span(sum), target);
     }
   });
   return combined;

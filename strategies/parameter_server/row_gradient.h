@@ -18,7 +18,7 @@ struct RowGradient {
 bool is_ascending(std::span<const int64_t> rows);
 
 // The same with each row once, in ascending order: gradients of a row that comes more than once are
-// added up, in the order in which they come.
+// added up, in the order in which they come, half types in float and rounded once.
 RowGradient combine_rows(const RowGradient& gradient);
 // The sum of several, of the same row shape and dtype; at least one.
 RowGradient combine_rows(std::span<const RowGradient> gradients);

@@ -265,5 +265,14 @@ TEST(CombineRows, AddsUpRowsThatComeTwice) {
   EXPECT_EQ(values_of(combined.values), (std::vector<float>{12, 14, 7, 8, 6, 8}));
 }
 
+TEST(CombineRows, RoundsTheirSumOnce) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    const RowGradient combined =
+        combine_rows({.rows = Rows(2080, 3), .values = Tensor::full(dtype, {2080, 1}, 1)});
+    EXPECT_EQ(combined.rows, (Rows{3}));
+    EXPECT_EQ(combined.values.cast(DType::kFloat64).item(), 2080) << dtype;
+  }
+}
+
 }  // namespace
 }  // namespace cohort::testing
