@@ -22,7 +22,11 @@ struct Head {
   uint32_t task_bytes = 0, shard_bytes = 0, crc32c = 0, start = 0;
 };
 constexpr size_t kMarkBytes = offsetof(Head, task_bytes);
-constexpr size_t kNameBytes = kRecordBytes - sizeof(Head);
+
+// How many records such names take.
+size_t records_for(uint64_t name_bytes) {
+  return (sizeof(Head) + name_bytes + kRecordBytes - 1) / kRecordBytes;
+}
 
 template <typename T>
 std::string_view bytes_of(const T& value) {
@@ -48,20 +52,24 @@ void PushLedger::clear() {
 
 void PushLedger::read() {
   const std::string text = read_file(path_, kRecordBytes * kMaxRecords);
-  for (size_t at = 0; at + kRecordBytes <= text.size(); at += kRecordBytes) {
+  for (std::string_view left = text; left.size() >= kRecordBytes;) {
     Head head;
-    std::memcpy(&head, text.data() + at, sizeof head);
-    const std::string_view names(text.data() + at + sizeof head, kNameBytes);
+    std::memcpy(&head, left.data(), sizeof head);
     const uint64_t bytes = uint64_t{head.task_bytes} + head.shard_bytes;
-    if (bytes > kNameBytes || crc32c(names.substr(0, bytes)) != head.crc32c) return;
+    const size_t records = records_for(bytes);
+    if (left.size() / kRecordBytes < records) return;
+    const std::string_view names = left.substr(sizeof head, bytes);
+    if (crc32c(names) != head.crc32c) return;
+    left.remove_prefix(records * kRecordBytes);
     Key key{.shard = std::string(names.substr(head.task_bytes, head.shard_bytes)),
             .task = std::string(names.substr(0, head.task_bytes))};
     if (find(key, head.incarnation) != nullptr) return;
     std::vector<Record>& starts = records_[std::move(key)];
     starts.insert(std::ranges::upper_bound(starts, head.start, {}, &Record::start),
-                  Record{.number = num_records_++,
+                  Record{.number = num_records_,
                          .start = head.start,
                          .mark = {.incarnation = head.incarnation, .sequence = head.sequence}});
+    num_records_ += records;
   }
 }
 
@@ -112,13 +120,13 @@ void PushLedger::put(Record& record, uint64_t sequence) {
 
 void PushLedger::append(const Key& key, const Mark& mark) {
   const std::string names = key.task + key.shard;
-  if (names.size() > kNameBytes) return;
+  const size_t records = records_for(names.size());
   const auto found = records_.find(key);
   std::vector<Record> starts;
   if (found != records_.end()) starts = found->second;
   Record added{.number = num_records_, .mark = mark};
   if (!starts.empty()) added.start = starts.back().start + 1;
-  const bool is_more = num_records_ < kMaxRecords && starts.size() < kMaxStarts;
+  const bool is_more = num_records_ + records <= kMaxRecords && starts.size() < kMaxStarts;
   if (!is_more) {
     if (starts.empty()) return;
     added.number = starts.front().number;
@@ -132,9 +140,9 @@ void PushLedger::append(const Key& key, const Mark& mark) {
                   .start = added.start};
   std::string record(bytes_of(head));
   record += names;
-  record.resize(kRecordBytes);
+  record.resize(records * kRecordBytes);
   write_at(added.number, record);
-  if (is_more) ++num_records_;
+  if (is_more) num_records_ += records;
   starts.push_back(added);
   records_[key] = std::move(starts);
 }

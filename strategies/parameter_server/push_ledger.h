@@ -24,8 +24,9 @@ namespace cohort::parameter_server {
 // The file, "pushes", is made of records of 512 bytes, in the host's byte order: incarnation and
 // sequence (8 bytes each), the lengths of the names of task and shard (4 bytes each), the CRC-32C
 // of both names (4 bytes), the number of the start among the task's at the shard (4 bytes), and the
-// names. Of a task at a shard there are the last kMaxStarts; longer names, and what is beyond
-// 65,536 records, are not recorded. Reading ends at a record that is damaged.
+// names, which go on in the next records where they are longer. Of a task at a shard there are the
+// last kMaxStarts; what is beyond 65,536 records is not recorded. Reading ends at a record that is
+// damaged.
 class PushLedger {
  public:
   static constexpr size_t kMaxStarts = 4;

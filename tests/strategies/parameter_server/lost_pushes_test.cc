@@ -1,4 +1,5 @@
 // Pushes that a server acknowledged and its snapshot does not have.
+#include <filesystem>
 #include <map>
 #include <string>
 #include <thread>
@@ -139,7 +140,6 @@ TEST(PushLedger, GoesOnWhereAnotherHasEnded) {
     ledger.write(one, {.incarnation = 1, .sequence = 2});
     ledger.write(two, {.incarnation = 3, .sequence = 4});
     ledger.write(one, {.incarnation = 1, .sequence = 9});
-    ledger.write({std::string(500, 'x'), "worker:0"}, {.incarnation = 1, .sequence = 1});
   }
   EXPECT_EQ(PushLedger(folder.path(), false).marks(), (Starts{{one, {{1, 9}}}, {two, {{3, 4}}}}));
   std::string text = read_file(folder.path() + "/pushes");
@@ -150,6 +150,23 @@ TEST(PushLedger, GoesOnWhereAnotherHasEnded) {
   damaged.write(two, {.incarnation = 3, .sequence = 5});
   EXPECT_EQ(PushLedger(folder.path(), false).marks().at(two), (std::vector<Mark>{{3, 5}}));
   EXPECT_TRUE(PushLedger(folder.path(), true).marks().empty());
+}
+
+TEST(PushLedger, HasNamesOfAnyLength) {
+  const TemporaryFolder folder("ps");
+  Starts written;
+  {
+    PushLedger ledger(folder.path(), true);
+    for (const size_t bytes : {4096, 471, 472, 473, 984, 1, 985})
+      for (const Mark mark : {Mark{1, bytes}, Mark{2, 1}, Mark{1, bytes + 1}})
+        ledger.write({std::string(bytes, 'x'), "worker:0"}, mark);
+    written = ledger.marks();
+  }
+  ASSERT_EQ(written.size(), 7u);
+  EXPECT_EQ(written.begin()->second, (std::vector<Mark>{{1, 2}, {2, 1}}));
+  EXPECT_EQ(PushLedger(folder.path(), false).marks(), written);
+  std::filesystem::resize_file(folder.path() + "/pushes", 512);
+  EXPECT_TRUE(PushLedger(folder.path(), false).marks().empty()) << "of a record that is cut off";
 }
 
 TEST(PushLedger, HasTheLastStartsOfATaskInTheirOrder) {
