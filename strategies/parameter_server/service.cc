@@ -374,7 +374,6 @@ void Service::shut_down() {
 ServerStatistics Service::statistics() const {
   ServerStatistics s{.epoch = epoch_,
                      .pushes_applied = applied_,
-                     .pushes_counted = static_cast<uint64_t>(std::max<int64_t>(counted_, 0)),
                      .pushes_repeated = repeated_,
                      .pushes_late = late_,
                      .pushes_lost = lost_.count(),
@@ -382,11 +381,16 @@ ServerStatistics Service::statistics() const {
                      .snapshots_failed = snapshots_failed_,
                      .received_bytes = received_,
                      .sent_bytes = sent_};
+  uint64_t dropped = 0;
   for (const auto& shard : shards()) {
     ++s.shards;
     s.rows += static_cast<uint64_t>(shard->rows_in_use());
     s.bytes += shard->bytes();
+    dropped += shard->dropped();
   }
+  s.pushes_late += dropped;
+  s.pushes_counted =
+      static_cast<uint64_t>(std::max<int64_t>(counted_ - static_cast<int64_t>(dropped), 0));
   for (size_t i = 0; i < staleness_.size(); ++i) s.staleness[i] = staleness_[i];
   const std::lock_guard lock(sessions_mutex_);
   s.sessions = sessions_;

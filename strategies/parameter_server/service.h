@@ -236,8 +236,8 @@ class Service {
   std::chrono::steady_clock::time_point last_closed_;
   std::atomic<uint64_t> applied_ = 0, repeated_ = 0, late_ = 0, refused_ = 0, snapshots_failed_ = 0,
                         received_ = 0, sent_ = 0;
-  // Below 0 for a moment where an update without its last worker is made before the push that it is
-  // made of has been counted.
+  // With those that shards have dropped. Below 0 for a moment where an update without its last
+  // worker is made before the push that it is made of has been counted.
   std::atomic<int64_t> counted_ = 0;
   std::array<std::atomic<uint64_t>, ServerStatistics::kStalenessBins> staleness_{};
   std::mutex settling_mutex_;                  // held while rounds are settled

@@ -131,6 +131,8 @@ class Shard {
   bool settle();
   // Who has contributed to the next update.
   std::set<std::string> contributors() const;
+  // How many gradients have been dropped because the shard was overwritten before their update.
+  uint64_t dropped() const;
   // When the first of them did; nothing where there is none.
   std::optional<UpdateRound::Time> round_began() const;
 
@@ -238,6 +240,8 @@ class Shard {
   PushResult repeated(const IncomingPush& push) const;
   PushResult count(IncomingPush& push, PushResult result);
   bool round_is_complete() const;
+  // What has come for it was computed from a value that is no more.
+  void drop_round();
   // With the gradient of `last`, where it is not null. Where it throws, the round is as before.
   void finish_round(IncomingPush* last);
   void compensate(IncomingPush& push);
@@ -277,6 +281,7 @@ class Shard {
   std::unique_ptr<Plan> row_plan_;
   std::vector<Tensor> feeds_, outputs_;
   UpdateRound round_;  // of synchronous training
+  uint64_t dropped_ = 0;
   LastContributor last_contributor_;
   // By task: what the last push that has shown a loss has shown. Its answer may be lost, too.
   struct Loss {

@@ -73,6 +73,16 @@ void Shard::finish_round(IncomingPush* last) {
   round_ = {};
 }
 
+void Shard::drop_round() {
+  dropped_ += static_cast<uint64_t>(round_.size());
+  round_ = {};
+}
+
+uint64_t Shard::dropped() const {
+  const std::shared_lock lock(mutex_);
+  return dropped_;
+}
+
 bool Shard::settle() {
   {
     const std::shared_lock lock(mutex_);

@@ -119,7 +119,7 @@ void Shard::overwrite(const AssignedPart& assigned) {
   const ValueWriting writing(guard_);
   storage(assigned.part).assign(assigned.value);
   if (assigned.part > 0) updates_ = 0;
-  round_ = {};
+  drop_round();
   ++version_;
 }
 
@@ -181,7 +181,7 @@ void Shard::overwrite(const AssignedRows& assigned, std::span<const int64_t> mad
       std::memcpy(table_->at(part, rows[i]), values + i * spec_.row_bytes(), spec_.row_bytes());
   if (only_missing) return;
   if (part > 0) updates_ = 0;
-  round_ = {};
+  drop_round();
   ++version_;
 }
 
@@ -216,7 +216,7 @@ void Shard::restore(ShardState state) {
   was_finite_ = finite;
   updates_ = state.updates;
   marks_ = std::move(state.marks);
-  round_ = {};
+  drop_round();
   published_.version = 0;
   pulled_.clear();
 }

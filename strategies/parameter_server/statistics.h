@@ -15,9 +15,9 @@ struct ServerStatistics {
   uint64_t rows = 0;              // in use
   uint64_t bytes = 0;             // of values and slots
   uint64_t pushes_applied = 0;    // by shard, as all below
-  uint64_t pushes_counted = 0;    // synchronous: those that another one completed
+  uint64_t pushes_counted = 0;    // synchronous: those that another one has completed, or is to
   uint64_t pushes_repeated = 0;   // retried, and not applied again
-  uint64_t pushes_late = 0;       // synchronous: dropped
+  uint64_t pushes_late = 0;       // synchronous: dropped, also by what has overwritten the shard
   uint64_t pushes_lost = 0;       // acknowledged before a restart that did not bring them back
   uint64_t requests_refused = 0;  // answered with an error
   uint64_t snapshots_failed = 0;  // that could not be written, its own and those it was asked for

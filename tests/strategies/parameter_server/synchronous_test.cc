@@ -258,6 +258,19 @@ TEST(Synchronous, SumsAreMadeAtOnce) {
   EXPECT_EQ(rounds.push(0, 1), PushOutcome::kApplied) << "who adds takes no part in training";
 }
 
+TEST(Synchronous, CountsAsLateWhatAnAssignmentDrops) {
+  Rounds rounds(2, 0);
+  EXPECT_EQ(rounds.push(0, 1), PushOutcome::kCounted);
+  EXPECT_EQ(rounds.server()->statistics().pushes_counted, 1u);
+  rounds[1].assign("w", floats({5}));
+  EXPECT_EQ(rounds.server()->statistics().pushes_counted, 0u);
+  EXPECT_EQ(rounds.server()->statistics().pushes_late, 1u);
+  for (const int worker : {0, 1}) rounds.pull(worker);
+  for (const int worker : {0, 1}) rounds.push(worker, 1);
+  EXPECT_EQ(rounds.next(0), 7);
+  EXPECT_EQ(rounds.server()->statistics().pushes_counted, 1u);
+}
+
 TEST(Synchronous, DoesNotWaitForWhoHasOnlyAddedBeforeTheServersRestart) {
   const TemporaryFolder folder("ps");
   Rounds rounds(2, 0, milliseconds(50), folder.path());
