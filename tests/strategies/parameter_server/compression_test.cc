@@ -121,6 +121,26 @@ TEST(TopK, SendsTheVeryFloat64) {
       << "one element after the other, with what has stayed behind";
 }
 
+// As of a worker that has no rows for a step.
+TEST(TopK, KeepsWhatHasStayedBehindOutOfWhatWeighsNothing) {
+  TestServer server;
+  ParameterClient client(server.address(),
+                         {.task = "worker:0",
+                          .job_id = "job",
+                          .compression = {.kind = Compression::kTopK, .top_k = 0.5},
+                          .transport = transport()},
+                         no_environment);
+  const ShardSpec spec = whole_shard("w", {DType::kFloat32, {2}});
+  client.create(spec, [] { return floats({0, 0}); });
+  const auto push = [&](const Floats& gradient, double weight) {
+    client.push({.shard = "w", .gradient = floats(gradient), .learning_rate = 1, .weight = weight});
+    return values_of(fetch(client, spec));
+  };
+  EXPECT_EQ(push({-4, -1}, 1), (Floats{4, 0}));
+  EXPECT_EQ(push({0, 0}, 0), (Floats{4, 0}));
+  EXPECT_EQ(push({0, 0}, 1), (Floats{4, 1}));
+}
+
 TEST(RandomK, SendsAnyElementsWithWhatStayedBehind) {
   constexpr size_t kElements = 8;
   constexpr int kSteps = 200;
