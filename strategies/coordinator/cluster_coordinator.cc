@@ -36,7 +36,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kWatchInterval(50);
 constexpr milliseconds kFirstReport(5000);
-// For workers that have been asked to end.
+// For workers that are to be asked to end, and may be starting still.
+constexpr milliseconds kArrival(10000);
+// For those that have been asked.
 constexpr milliseconds kFarewell(3000);
 // For answers that do not wait for functions.
 constexpr milliseconds kAnswerTime(10000);
@@ -304,7 +306,7 @@ class ClusterCoordinator::Impl {
     const Error closed(Code::kFailedPrecondition, "the coordinator has been shut down");
     queue_.close(closed);
     resources_->close(closed);
-    for (const auto& worker : workers_) worker->shut_down();
+    ask_to_end();
     const auto deadline = Clock::now() + kFarewell;
     for (const auto& worker : workers_)
       if (worker->task() != context_.task) worker->wait_for_end(deadline);
@@ -364,6 +366,13 @@ class ClusterCoordinator::Impl {
                             .allow_plaintext = options_.allow_plaintext,
                             .notice = options_.notice},
         environment);
+  }
+  void ask_to_end() {
+    for (const auto& worker : workers_) worker->shut_down();
+    const auto deadline = Clock::now() + kArrival;
+    for (const auto& worker : workers_)
+      if (!worker->wait_until_asked(deadline))
+        options_.notice(str("coordinator: not asked to end: ", worker->describe()));
   }
   void end_own_worker() {
     // Waits for what is being executed, when the lock has been given back.

@@ -216,10 +216,11 @@ class ClusterCoordinator {
   // missing.
   void wait_for_workers(std::optional<int> count = {},
                         std::chrono::milliseconds timeout = std::chrono::minutes(1));
-  // Asks all workers to end, the job being done, and waits up to 3 s for those that are there; then
-  // for the function that is being executed in this process, without a limit (see above). From then
-  // on, what would give them work is kFailedPrecondition, and so is join() where something has
-  // never been executed.
+  // Asks all workers to end, the job being done: for those that are away it waits up to 10 s, but
+  // not after an interrupt, and lines name those that have not been asked. Then it waits up to 3 s
+  // until they have ended, and for the function that is being executed in this process, without a
+  // limit (see above). From then on, what would give them work is kFailedPrecondition, and so is
+  // join() where something has never been executed.
   void shut_down();
 
  private:

@@ -8,8 +8,10 @@
 #include <grpcpp/grpcpp.h>
 
 #include "core/base/error.h"
+#include "core/base/program.h"
 #include "core/base/start_threads.h"
 #include "strategies/coordinator/cut_commands.h"
+#include "strategies/coordinator/waiting.h"
 #include "strategies/parameter_server/link.h"
 
 namespace cohort::coordinator {
@@ -74,6 +76,13 @@ void RemoteWorker::shut_down() {
   const std::lock_guard lock(mutex_);
   wants_shut_down_ = is_to_end_ = true;
   interrupt();
+}
+
+bool RemoteWorker::wait_until_asked(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  while (!was_asked_to_end_ && !interrupted() && Clock::now() < deadline)
+    changed_.wait_until(lock, std::min(deadline, Clock::now() + kInterruptInterval));
+  return was_asked_to_end_;
 }
 
 void RemoteWorker::wait_for_end(Clock::time_point deadline) {
@@ -276,7 +285,7 @@ bool RemoteWorker::attach() {
   {
     const std::lock_guard lock(mutex_);
     closed_ = false;
-    is_to_end_ = wants_shut_down_;
+    wants_shut_down_ = is_to_end_;
     wanted_.clear();
     keeps_ = recalled_ = false;
     unit_ = 0;
@@ -373,7 +382,11 @@ ToWorker RemoteWorker::urgent() {
   std::ranges::move(questions.commands, std::back_inserter(message.commands));
   const std::lock_guard lock(mutex_);
   if (std::exchange(wants_cancel_, false)) message.commands.push_back(Cancel{});
-  if (std::exchange(wants_shut_down_, false)) message.commands.push_back(ShutDown{});
+  if (std::exchange(wants_shut_down_, false)) {
+    message.commands.push_back(ShutDown{});
+    was_asked_to_end_ = true;
+    changed_.notify_all();
+  }
   return message;
 }
 

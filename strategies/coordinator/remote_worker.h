@@ -63,8 +63,11 @@ class RemoteWorker final : public ClientStream::Listener {
   const Address& address() const { return address_; }
   // Has what is in flight given up; neither waits nor fails.
   void cancel();
-  // Asks the worker to end, and waits until it has, or is away.
+  // Asks the worker to end, as soon as it is there.
   void shut_down();
+  // Waits until it has been asked, after an interrupt no longer; whether it has.
+  bool wait_until_asked(Clock::time_point deadline);
+  // Waits until it has ended, or is away.
   void wait_for_end(Clock::time_point deadline);
   // What the worker keeps under this number. kUnavailable when it is lost.
   std::future<Result> fetch(uint64_t resource);
@@ -145,8 +148,9 @@ class RemoteWorker final : public ClientStream::Listener {
   std::atomic<bool> events_ = false;  // something else than closures wants the thread
   bool stopping_ = false, attached_ = false, closed_ = false;
   bool wants_cancel_ = false, wants_shut_down_ = false;
-  bool is_to_end_ = false;  // its end is no loss
-  bool keeps_ = false;      // what goes with the worker, in variables of its own
+  bool is_to_end_ = false;         // its end is no loss
+  bool was_asked_to_end_ = false;  // by a message
+  bool keeps_ = false;             // what goes with the worker, in variables of its own
   std::string reason_ = "not reached yet";
   Clock::time_point lost_since_;
   std::vector<Wanted> wanted_;

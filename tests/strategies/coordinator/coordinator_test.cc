@@ -550,44 +550,5 @@ TEST(ClusterCoordinator, NeitherItNorAWorkerTakesMessagesOfNoBytes) {
                Code::kInvalidArgument, "max_bytes is 1 at least, got 0");
 }
 
-TEST(ClusterCoordinator, EndsTheWorkersWhenItIsAskedTo) {
-  TestCluster cluster(1);
-  auto coordinator = cluster.coordinator();
-  coordinator->wait_for_workers();
-  std::thread worker([&] { cluster.worker(0).wait(); });
-  coordinator->shut_down();
-  coordinator.reset();  // nothing is left to be sent
-  worker.join();
-}
-
-TEST(ClusterCoordinator, GivesNoWorkToWorkersThatItHasEnded) {
-  TestCluster cluster(1);
-  const auto coordinator = cluster.coordinator();
-  coordinator->wait_for_workers();
-  const Function f = doubled();
-  const PerWorkerDataset dataset = coordinator->create_per_worker_dataset("none");
-  const RemoteValue before = coordinator->schedule(f, 3.0f);
-  coordinator->join(kPatience);
-  coordinator->shut_down();
-  const std::string ended = "the coordinator has been shut down";
-  EXPECT_ERROR(coordinator->schedule(f, 1.0f), Code::kFailedPrecondition, ended);
-  EXPECT_ERROR(coordinator->create_per_worker_resource(f, 1.0f), Code::kFailedPrecondition, ended);
-  EXPECT_ERROR(counter(*coordinator), Code::kFailedPrecondition, ended);
-  EXPECT_ERROR(dataset.iterate(), Code::kFailedPrecondition, ended);
-  EXPECT_NO_THROW(coordinator->join(kPatience)) << "there is nothing to wait for";
-  EXPECT_TRUE(coordinator->done());
-  EXPECT_EQ(before.get(kPatience).item(), 6);
-}
-
-TEST(ClusterCoordinator, SaysWhatWasNeverExecutedWhenItIsShutDown) {
-  TestCluster cluster(1);
-  cluster.stop(0);
-  const auto coordinator = cluster.coordinator();
-  coordinator->schedule(doubled(), 1.0f);
-  coordinator->shut_down();
-  EXPECT_ERROR(coordinator->join(kPatience), Code::kFailedPrecondition,
-               "something was still queued");
-}
-
 }  // namespace
 }  // namespace cohort::testing
