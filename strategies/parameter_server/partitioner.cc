@@ -75,13 +75,14 @@ int64_t num_shards(const Partitioner& partitioner, const TensorSpec& variable) {
 std::vector<RowRange> shard_rows(int64_t rows, int64_t num_shards) {
   if (rows < 0 || num_shards < 1) invalid("cannot cut ", rows, " rows into ", num_shards, " parts");
   std::vector<RowRange> parts;
-  int64_t begin = 0;
-  for (int64_t i = 0; i < num_shards; ++i) {
-    const int64_t end = begin + rows / num_shards + (i < rows % num_shards ? 1 : 0);
-    parts.push_back({begin, end});
-    begin = end;
-  }
+  for (int64_t i = 0; i < num_shards; ++i) parts.push_back(shard_rows(rows, num_shards, i));
   return parts;
+}
+
+RowRange shard_rows(int64_t rows, int64_t num_shards, int64_t shard) {
+  const int64_t small = rows / num_shards, larger_parts = rows % num_shards;
+  const int64_t begin = shard * small + std::min(shard, larger_parts);
+  return {begin, begin + small + (shard < larger_parts ? 1 : 0)};
 }
 
 int64_t shard_of_row(int64_t rows, int64_t num_shards, int64_t row) {

@@ -41,6 +41,8 @@ struct RowRange {
 // The parts of `rows` rows in order: sizes differ by one at most, larger ones first. 13 rows in 5
 // are 3, 3, 3, 2, 2.
 std::vector<RowRange> shard_rows(int64_t rows, int64_t num_shards);
+// One of them: 0 <= shard < num_shards.
+RowRange shard_rows(int64_t rows, int64_t num_shards, int64_t shard);
 // Which of these parts has `row`: 0 <= row < rows.
 int64_t shard_of_row(int64_t rows, int64_t num_shards, int64_t row);
 

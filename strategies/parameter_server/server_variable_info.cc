@@ -28,7 +28,7 @@ bool ServerVariableInfo::is_optimizer_key(std::string_view key) {
 std::string ServerVariableInfo::shard_name(size_t shard) const { return str(key, "/part_", shard); }
 
 RowRange ServerVariableInfo::shard_range(size_t shard) const {
-  return shard_rows(rows(), static_cast<int64_t>(num_shards()))[shard];
+  return shard_rows(rows(), static_cast<int64_t>(num_shards()), static_cast<int64_t>(shard));
 }
 
 TensorSpec ServerVariableInfo::shard_spec(size_t shard) const {

@@ -107,6 +107,18 @@ TEST(ShardRows, PutsLargerPartsFirst) {
   EXPECT_EQ(shard_rows(5, 2), (std::vector<RowRange>{{0, 3}, {3, 5}}));
 }
 
+TEST(ShardRows, OfOnePartNeedNoneOfTheOthers) {
+  for (int64_t rows = 0; rows < 20; ++rows)
+    for (int64_t n = 1; n <= 20; ++n) {
+      const auto parts = shard_rows(rows, n);
+      for (int64_t part = 0; part < n; ++part)
+        ASSERT_EQ(shard_rows(rows, n, part), parts[static_cast<size_t>(part)])
+            << rows << " rows in " << n;
+    }
+  constexpr int64_t kMany = int64_t{1} << 40;
+  EXPECT_EQ(shard_rows(3 * kMany + 1, kMany, kMany - 1), (RowRange{3 * kMany - 2, 3 * kMany + 1}));
+}
+
 TEST(ShardOfRow, FindsThePartOfEachRow) {
   for (int64_t rows = 1; rows < 40; ++rows)
     for (int64_t n = 1; n <= rows; ++n) {
