@@ -323,10 +323,27 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
                 : MinSizePartitioner(kMinShardBytes, session->num_servers());
   }
 
+  int64_t shards_of(const VariableOptions& variable, bool lazy) const {
+    try {
+      return num_shards(partitioner_for(lazy), variable.spec);
+    } catch (const Error& error) {
+      throw error.with_context(str("variable \"", variable.name, '"'));
+    }
+  }
+
+  // Of all shards of a variable together.
+  ShardLoad load_of(const VariableOptions& variable, int64_t bytes) const {
+    if (!options.load) return {.bytes = bytes, .traffic = bytes};
+    const ShardLoad load = options.load(variable.name, variable.spec);
+    if (load.bytes < 0 || load.traffic < 0)
+      invalid("Options::load says of variable \"", variable.name, "\" ", load.bytes, " bytes and ",
+              load.traffic, " of traffic; both are 0 at least");
+    return load;
+  }
+
   // Of variables that may never get there, and must not move others.
   std::vector<int> places_by_name(const VariableOptions& variable) const {
-    const int64_t first = crc32c(variable.name),
-                  shards = num_shards(partitioner_for(false), variable.spec);
+    const int64_t first = crc32c(variable.name), shards = shards_of(variable, false);
     std::vector<int> servers;
     for (int64_t i = 0; i < shards; ++i)
       servers.push_back(static_cast<int>((first + i) % session->num_servers()));
@@ -336,11 +353,9 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
   // The server of each shard; one alone with a neighbour.
   std::vector<int> place(const VariableOptions& variable, bool lazy,
                          const ServerVariable* neighbour) {
-    const TensorSpec& spec = variable.spec;
-    const int64_t shards = neighbour != nullptr ? 1 : num_shards(partitioner_for(lazy), spec);
-    const int64_t bytes = lazy ? shards * kLazyShardBytes : static_cast<int64_t>(spec.bytes());
-    const ShardLoad all = options.load ? options.load(variable.name, spec)
-                                       : ShardLoad{.bytes = bytes, .traffic = bytes};
+    const int64_t shards = neighbour != nullptr ? 1 : shards_of(variable, lazy);
+    const ShardLoad all = load_of(
+        variable, lazy ? shards * kLazyShardBytes : static_cast<int64_t>(variable.spec.bytes()));
     const ShardLoad each{.bytes = all.bytes / shards, .traffic = all.traffic / shards};
     const std::lock_guard lock(making);
     if (neighbour != nullptr) {

@@ -7,6 +7,8 @@
 namespace cohort {
 namespace {
 
+constexpr int64_t kMaxShards = 1 << 20;
+
 void require_positive(const char* partitioner, const char* argument, int64_t value) {
   if (value < 1) invalid(partitioner, ": ", argument, " must be at least 1, got ", value);
 }
@@ -69,7 +71,11 @@ int64_t num_shards(const Partitioner& partitioner, const TensorSpec& variable) {
   if (!fits)
     invalid("the partitioner returned ", in_words(parts), " for a variable ", variable,
             "; it has to return a number for each axis: the first positive, all others 1");
-  return std::max<int64_t>(1, std::min(parts[0], variable.shape[0]));
+  const int64_t shards = std::max<int64_t>(1, std::min(parts[0], variable.shape[0]));
+  if (shards > kMaxShards)
+    invalid("the partitioner cuts a variable ", variable, " into ", shards, " shards, and ",
+            kMaxShards, " are allowed");
+  return shards;
 }
 
 std::vector<RowRange> shard_rows(int64_t rows, int64_t num_shards) {

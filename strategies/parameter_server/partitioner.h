@@ -28,7 +28,8 @@ Partitioner MaxSizePartitioner(int64_t max_shard_bytes,
 
 // How many parts of axis 0 `partitioner` makes of a variable: 1 for scalars and empty partitioners,
 // and never more than there are rows. kInvalidArgument, naming what it returned, unless that has an
-// entry for each axis, the first positive and all others 1.
+// entry for each axis, the first positive and all others 1; and for more parts than 2^20, which is
+// what a server holds.
 int64_t num_shards(const Partitioner& partitioner, const TensorSpec& variable);
 
 // Rows [begin, end) of axis 0.

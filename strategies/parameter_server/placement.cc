@@ -21,8 +21,6 @@ void Placement::add(int server, ShardLoad load) {
 }
 
 int Placement::place(ShardLoad load) {
-  if (load.bytes < 0 || load.traffic < 0)
-    invalid("a shard cannot take ", load.bytes, " bytes and ", load.traffic, " of traffic");
   const auto share = [](int64_t part, int64_t whole) {
     return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
   };

@@ -5,7 +5,7 @@
 
 namespace cohort {
 
-// What a shard asks of its server.
+// What a shard asks of its server: neither number is below 0.
 struct ShardLoad {
   int64_t bytes = 0;    // that it takes, slots included
   int64_t traffic = 0;  // bytes that a step moves; of a table, those of the rows of a batch

@@ -160,8 +160,23 @@ TEST(ServerVariable, IsPlacedBySizeAndByWhatAStepMoves) {
   };
   EXPECT_EQ(places({}), (std::vector<int>{0, 1, 1}));
   EXPECT_EQ(places({.load = load}), (std::vector<int>{0, 1, 0}));
-  EXPECT_ERROR(places({.load = [](auto&, auto&) { return ShardLoad{.bytes = -1}; }}),
-               Code::kInvalidArgument, "-1 bytes");
+}
+
+TEST(ServerVariable, OfNoPlaceOrTooManyShardsIsNamed) {
+  const auto make = [](const Options& options) {
+    const Job job(1, 1, options);
+    const auto strategy = job.worker(0);
+    const auto scope = strategy->scope();
+    counting("v", {int64_t{1} << 40});
+  };
+  EXPECT_ERROR(make({.partitioner = FixedShardsPartitioner(2),
+                     .load = [](auto&, auto&) { return ShardLoad{.bytes = -1}; }}),
+               Code::kInvalidArgument, "variable \"v\" -1 bytes and 0 of traffic");
+  EXPECT_ERROR(make({.partitioner = [](auto&, int) { return std::vector<int64_t>{0}; }}),
+               Code::kInvalidArgument, "variable \"v\": the partitioner returned [0]");
+  EXPECT_ERROR(make({.partitioner = MaxSizePartitioner(1)}), Code::kInvalidArgument,
+               "variable \"v\": the partitioner cuts a variable float32[1099511627776] into "
+               "1099511627776 shards, and 1048576 are allowed");
 }
 
 TEST(ServerVariable, GoRoundTheServersWhereAllAreAlike) {
