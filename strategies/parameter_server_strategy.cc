@@ -204,6 +204,8 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     own->keep_apart(kept);
   }
 
+  void skip_step() override { complete_step(); }
+
   bool waits_for_others() const override {
     const ConsistencyOptions& consistency = session->consistency();
     return consistency.synchronous() && consistency.gradients_per_update() > 1;

@@ -42,6 +42,10 @@ class RemoteUpdates {
   // unless it is kState.
   virtual void keep_apart(const std::shared_ptr<Variable>& variable, KeptApart kept) = 0;
 
+  // In the place of a step for which this process has no rows: it sends nothing, and others go on
+  // as after a step. REQUIRES: !waits_for_others().
+  virtual void skip_step() = 0;
+
   // Whether an update takes a gradient of every process, so that each has to send one.
   virtual bool waits_for_others() const = 0;
 

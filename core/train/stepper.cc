@@ -246,6 +246,11 @@ Value Stepper::measure(const std::vector<Value>& predictions, std::span<const Va
 
 void Stepper::train(const data::DistributedBatch& batch, const ClassWeight& class_weight,
                     Totals& totals) {
+  RemoteUpdates* const remote = strategy_.remote_updates();
+  if (remote != nullptr && batch.rows() == 0 && !remote->waits_for_others()) {
+    totals.metrics.resize(metrics_.size());
+    return remote->skip_step();
+  }
   run(train_, batch, step_++, class_weight, totals);
 }
 

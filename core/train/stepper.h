@@ -54,6 +54,8 @@ class Stepper {
   const std::vector<metrics::Metric>& metrics() const { return metrics_; }
   // Whether metrics()[index] is one of weighted_metrics.
   bool is_weighted(size_t index) const { return is_weighted_[index]; }
+  // Without rows, a worker on its own takes no step, unless others wait for its gradient: momentum
+  // and weight decay would move weights by it.
   void train(const data::DistributedBatch& batch, const ClassWeight& class_weight, Totals& totals);
   void test(const data::DistributedBatch& batch, Totals& totals);
 

@@ -249,6 +249,38 @@ TEST(Training, WorkersReadTheirShareInBatchesOfTheirOwn) {
   EXPECT_EQ(rows, kRows);
 }
 
+TEST(Training, AWorkerWithoutRowsSendsNothing) {
+  constexpr int64_t kEpochs = 5;
+  const auto train = [](Model& model) {
+    const auto row = data::from_tensor_slices({{"x", Tensor::full(DType::kFloat32, {1, 3}, 0.5)},
+                                               {"label", Tensor::full(DType::kFloat32, {1, 1}, 1)}})
+                         .batch(1);
+    return model.fit(row, {.epochs = kEpochs, .verbose = Verbose::kSilent});
+  };
+  const auto sgd = [] { return optim::SGD(0.1, {.momentum = 0.9}); };
+  Model alone = line_model(sgd());
+  train(alone);
+  for (const std::optional<int64_t> max_staleness :
+       {std::optional<int64_t>(), std::optional<int64_t>(2)}) {
+    const Job job(1, 2, {.max_staleness = max_staleness});
+    job.on_workers([&](ParameterServerStrategy& strategy) {
+      Model model = line_model(sgd());
+      const History history = train(model);
+      EXPECT_EQ(history.epochs.size(), static_cast<size_t>(kEpochs));
+      if (strategy.is_chief()) {
+        EXPECT_EQ(history["staleness_max"].back(), 0);
+      }
+    });
+    const auto strategy = job.worker(0);
+    const auto scope = strategy->scope();
+    Model model = line_model(sgd());
+    model.optimizer().build(model.trainable_variables());
+    EXPECT_EQ(model.optimizer().iterations()->value().item(), kEpochs);
+    for (size_t i = 0; i < model.variables().size(); ++i)
+      expect_near(model.variables()[i]->value(), alone.variables()[i]->value(), 1e-5);
+  }
+}
+
 TEST(Training, BoundedStalenessMakesAFastWorkerWait) {
   constexpr int64_t kBound = 2;
   const Job job(1, 2, {.max_staleness = kBound});
