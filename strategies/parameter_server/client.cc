@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/notice.h"
+#include "core/base/time_limits.h"
 #include "proto/parameter_server.pb.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/parameter_server/client_calls.h"
@@ -134,6 +135,8 @@ ParameterClientOptions completed(ParameterClientOptions options, const Environme
     if (time.count() <= 0)
       invalid("the ", option, " with a parameter server must be more than 0 ms, got ", time.count(),
               " ms");
+  options.patience = clamped(options.patience);
+  options.timeout = clamped(options.timeout);
   if (options.job_id.empty()) options.job_id = environment("COHORT_JOB_ID").value_or("");
   if (options.incarnation == 0) options.incarnation = coordination::random_incarnation();
   if (!options.notice) options.notice = [](const std::string& line) { print_notice(line + "\n"); };
@@ -151,7 +154,7 @@ ParameterClient::ParameterClient(const Address& server, ParameterClientOptions o
 ParameterClient::~ParameterClient() = default;
 
 ParameterClient::Time ParameterClient::deadline_after(std::optional<milliseconds> timeout) const {
-  return Clock::now() + timeout.value_or(options_.timeout);
+  return Clock::now() + clamped(timeout.value_or(options_.timeout));
 }
 
 void ParameterClient::mark_pushes(std::optional<Source> source) {

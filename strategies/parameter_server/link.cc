@@ -1,6 +1,8 @@
 #include "strategies/parameter_server/link.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 #include <grpcpp/generic/generic_stub.h>
@@ -21,7 +23,9 @@ constexpr std::chrono::milliseconds kLook(100);
 
 enum Tag : intptr_t { kStart = 1, kWrite, kRead, kFinish };
 
-int count_of(std::chrono::milliseconds time) { return static_cast<int>(time.count()); }
+int count_of(std::chrono::milliseconds time) {
+  return static_cast<int>(std::min<int64_t>(time.count(), std::numeric_limits<int>::max()));
+}
 
 void* as_tag(Tag tag) { return reinterpret_cast<void*>(tag); }
 

@@ -23,6 +23,7 @@
 #include "core/base/program.h"
 #include "core/base/start_threads.h"
 #include "core/base/thread_sanitizer.h"
+#include "core/base/time_limits.h"
 #include "strategies/parameter_server/arriving_request.h"
 #include "strategies/parameter_server/direct_server.h"
 #include "strategies/parameter_server/local_server.h"
@@ -277,6 +278,9 @@ ParameterServerOptions completed(ParameterServerOptions options, const Environme
     invalid("a log needs a snapshot_folder");
   if (options.log != ServerLog::kNone && options.snapshot_interval.count() == 0)
     invalid("a log needs a snapshot_interval: it grows until the next snapshot");
+  for (milliseconds* time : {&options.snapshot_interval, &options.orphaned_after,
+                             &options.unclaimed_after, &options.worker_grace})
+    *time = clamped(*time);
   return options;
 }
 
@@ -477,7 +481,7 @@ void ParameterServer::wait() { network_->wait(); }
 bool ParameterServer::is_done() const { return network_->service().is_done(); }
 
 void ParameterServer::wait_for_callers(std::chrono::milliseconds limit) {
-  network_->service().wait_for_callers(limit);
+  network_->service().wait_for_callers(clamped(limit));
 }
 
 uint64_t ParameterServer::epoch() const { return network_->service().epoch(); }

@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/base/notice.h"
 #include "core/base/program.h"
+#include "core/base/time_limits.h"
 
 namespace cohort {
 namespace {
@@ -102,7 +103,7 @@ ServerSession::ServerSession(const std::vector<Address>& servers, ParameterClien
     : servers_(servers),
       consistency_(consistency.value_or(ConsistencyOptions{})),
       task_(client.task),
-      timeout_(client.timeout),
+      timeout_(clamped(client.timeout)),
       // The caller's thread takes one server itself.
       pool_(std::max<int>(static_cast<int>(servers.size()) - 1, 0)) {
   if (servers.empty()) invalid("there is no parameter server to work with");

@@ -14,6 +14,7 @@
 #include "strategies/parameter_server/snapshot.h"
 #include "tests/strategies/parameter_server/raw_requests.h"
 #include "tests/strategies/parameter_server/testing.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/file_size_limit.h"
 
 namespace cohort::testing {
@@ -94,6 +95,37 @@ TEST(ParameterServer, MayWaitForEver) {
   EXPECT_EQ(server.line("ending"), "");
   server.client("chief:0")->shut_down();
   waiting.join();
+}
+
+TEST(ParameterServer, TakesTheLongestTimesForNoLimits) {
+  constexpr milliseconds kLongest = milliseconds::max();
+  const TemporaryFolder folder("ps");
+  TestServer server({.consistency = {.max_staleness = 0, .num_workers = 2},
+                     .snapshot_folder = folder.path(),
+                     .snapshot_interval = kLongest,
+                     .worker_grace = kLongest});
+  const auto client_of = [&](const std::string& task) {
+    return std::make_unique<ParameterClient>(server.address(),
+                                             ParameterClientOptions{.task = task,
+                                                                    .job_id = "job",
+                                                                    .timeout = kLongest,
+                                                                    .patience = kLongest,
+                                                                    .transport = transport()},
+                                             no_environment);
+  };
+  const auto stays = client_of("worker:0");
+  auto goes = client_of("worker:1");
+  const ShardSpec spec = whole_shard("w", {DType::kFloat32, {1}});
+  stays->create(spec, [] { return floats({0}); });
+  const auto push = [&](ParameterClient& client) {
+    fetch(client, spec);
+    return client.push({.shard = "w", .gradient = floats({-1}), .learning_rate = 1}).outcome;
+  };
+  EXPECT_EQ(push(*stays), PushOutcome::kCounted);
+  EXPECT_EQ(push(*goes), PushOutcome::kApplied);
+  goes.reset();
+  EXPECT_TRUE(eventually([&] { return server->statistics().sessions == 1; }));
+  EXPECT_EQ(push(*stays), PushOutcome::kCounted) << "the other one is waited for";
 }
 
 TEST(ParameterServer, TakesASnapshotWhenNobodyIsLeft) {

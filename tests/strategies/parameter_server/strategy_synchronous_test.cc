@@ -60,6 +60,16 @@ TEST(SynchronousTraining, OfWorkersWithDifferentNumbersOfBatchesEnds) {
   EXPECT_EQ(ended, 2 * (1 + 2));
 }
 
+TEST(SynchronousTraining, MayHaveTheLongestTimeLimit) {
+  const Job job(1, 1, {.max_staleness = 0});
+  const Options options{.max_staleness = 0, .timeout = milliseconds::max()};
+  const auto strategy = job.worker(0, &options);
+  const auto scope = strategy->scope();
+  Model model = line_model(optim::SGD(0.1));
+  model.fit(line(8), {.verbose = Verbose::kSilent});
+  EXPECT_EQ(model.optimizer().iterations()->value().item(), kRows / 8);
+}
+
 TEST(SynchronousTraining, AgainAndAgainIsAsOneWorkersWithLargerBatches) {
   Model alone = line_model(optim::SGD(0.1, {.momentum = 0.5}));
   for (int training = 0; training < 3; ++training)
