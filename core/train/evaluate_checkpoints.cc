@@ -20,6 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::seconds kFirstLine(5);
+
 // The updates that a checkpoint has seen, where it says so.
 std::optional<int64_t> iterations_of(const Safetensors& file) {
   constexpr std::string_view kIterations = "/iterations";
@@ -28,6 +30,27 @@ std::optional<int64_t> iterations_of(const Safetensors& file) {
       return tensor.cast(DType::kInt64).values<int64_t>()[0];  // whatever number it is
   return std::nullopt;
 }
+
+// Says that there is nothing to evaluate yet, each time after twice as long as before.
+class Waiting {
+ public:
+  explicit Waiting(const std::string& folder) : folder_(folder) {}
+
+  void look() {
+    const auto waited = Clock::now() - began_;
+    if (waited < next_line_) return;
+    next_line_ *= 2;
+    std::error_code unknown;
+    print_notice(str("evaluate_checkpoints: waiting for a first checkpoint (*.safetensors) in ",
+                     folder_, fs::is_directory(folder_, unknown) ? "" : ", which is no folder yet",
+                     ", since ", std::chrono::floor<std::chrono::seconds>(waited).count(), " s\n"));
+  }
+
+ private:
+  const std::string& folder_;
+  const Clock::time_point began_ = Clock::now();
+  Clock::duration next_line_ = kFirstLine;
+};
 
 class Evaluator {
  public:
@@ -84,11 +107,14 @@ class Evaluator {
 
 History evaluate_checkpoints(const std::string& folder, Model& model, const data::Dataset& dataset,
                              const EvaluateCheckpointsOptions& options) {
+  if (folder.empty())
+    invalid("evaluate_checkpoints: folder is \"\"; give it that of the checkpoints of training");
   if (options.poll.count() < 1)
     invalid("evaluate_checkpoints: poll is ", options.poll.count(), " ms; it has to be 1 or more");
   const CatchTermination catch_termination;
   Evaluator evaluator(model, dataset, options);
   std::set<CheckpointFile> done;
+  Waiting waiting(folder);
   auto last_new = Clock::now();
   for (;;) {
     const bool is_last = interrupted();  // asked before the folder is looked at
@@ -97,6 +123,7 @@ History evaluate_checkpoints(const std::string& folder, Model& model, const data
       if (!done.insert(saved).second || !evaluator.evaluate(saved)) continue;
       last_new = Clock::now();
     }
+    if (done.empty()) waiting.look();
     const bool is_idle = options.idle_timeout && Clock::now() - last_new >= *options.idle_timeout;
     if (is_last || is_idle || evaluator.is_enough()) return evaluator.history();
     std::this_thread::sleep_for(options.poll);

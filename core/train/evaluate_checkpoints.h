@@ -24,12 +24,12 @@ struct EvaluateCheckpointsOptions {
 // What a task evaluator does beside training (Keras' SidecarEvaluator): loads the weights of every
 // checkpoint (*.safetensors) that appears in `folder`, oldest first, and evaluates the model over
 // `dataset`. Returns when training has ended, which launchers tell their evaluator by SIGTERM,
-// after what is there by then; or as the options say. A checkpoint that is removed before its turn
-// is passed over, and one that is replaced is evaluated as it is then, once. One that cannot be
-// read, as where it is still being copied there, is passed over with a warning, until it is written
-// again. The result has an entry for each one evaluated, with the optimizer's iterations (or, for
-// weights alone, a count of them) in the place of epochs. kInvalidArgument for a checkpoint that
-// does not fit the model.
+// after what is there by then; or as the options say. Lines tell while there is none yet. A
+// checkpoint that is removed before its turn is passed over, and one that is replaced is evaluated
+// as it is then, once. One that cannot be read, as where it is still being copied there, is passed
+// over with a warning, until it is written again. The result has an entry for each one evaluated,
+// with the optimizer's iterations (or, for weights alone, a count of them) in the place of epochs.
+// kInvalidArgument for a folder "" and for a checkpoint that does not fit the model.
 History evaluate_checkpoints(const std::string& folder, Model& model, const data::Dataset& dataset,
                              const EvaluateCheckpointsOptions& options = {});
 

@@ -2,12 +2,16 @@
 
 #include <chrono>
 #include <filesystem>
+#include <future>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/base/notice.h"
 #include "core/train/safetensors.h"
 #include "tests/train/testing.h"
 
@@ -115,6 +119,30 @@ TEST(EvaluateCheckpoints, EndsWhenNothingComes) {
   EXPECT_TRUE(history.epochs.empty());
 }
 
+TEST(EvaluateCheckpoints, SaysThatItWaitsForAFirstOne) {
+  const std::string folder = make_folder() + "/later";
+  std::promise<std::string> said;
+  set_notice_sink([&, is_first = true](std::string_view lines) mutable {
+    if (std::exchange(is_first, false)) said.set_value(std::string(lines));
+  });
+  std::thread training([&] {
+    auto line = said.get_future();
+    if (line.wait_for(kLong) != std::future_status::ready) return;
+    EXPECT_TRUE(line.get().starts_with(
+        "evaluate_checkpoints: waiting for a first checkpoint (*.safetensors) in " + folder +
+        ", which is no folder yet, since "));
+    std::filesystem::create_directory(folder);
+    classifier().save_weights(folder + "/weights.safetensors");
+  });
+  Model model = classifier();
+  const History history = evaluate_checkpoints(
+      folder, model, points(8).batch(8),
+      {.poll = std::chrono::milliseconds(2), .max_evaluations = 1, .idle_timeout = kLong});
+  set_notice_sink({});
+  training.join();
+  EXPECT_EQ(history.epochs.size(), 1u);
+}
+
 // As while it is copied there; the rest comes as soon as the next file was looked at.
 TEST(EvaluateCheckpoints, ComesBackToAFileThatWasCutOff) {
   const std::string folder = make_folder(), copied = folder + "/a.safetensors";
@@ -140,6 +168,14 @@ TEST(EvaluateCheckpoints, ComesBackToAFileThatWasCutOff) {
   EXPECT_EQ(evaluated, (std::vector<std::string>{"b", "a"}));
   EXPECT_NE(said.find("passed over until it is written again: " + copied), std::string::npos)
       << said;
+}
+
+TEST(EvaluateCheckpoints, NeedsAFolder) {
+  Model model = classifier();
+  EXPECT_NE(error_of([&] {
+              evaluate_checkpoints("", model, points(8).batch(8), {.idle_timeout = kLong});
+            }).find("folder is \"\""),
+            std::string::npos);
 }
 
 TEST(EvaluateCheckpoints, RefusesWhatDoesNotFitTheModel) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env -S python3 -B
 """The examples and benchmarks that are jobs of several processes, as their users start them: on little data."""
 
+import json
 import os
 import pathlib
 import re
@@ -95,10 +96,17 @@ class WideAndDeep(Case):
         text = job(["--workers=1", "--ps=1"], "wide_and_deep", *self._SMALL, "--epochs=1", "--coordinator")
         self.assertEqual(numbers("worker", "lost_updates", text), [0])
 
-    def test_an_evaluator_without_checkpoints_waits_for_the_end(self):
-        text = job(["--workers=1", "--ps=1", "--evaluator"], "wide_and_deep", *self._SMALL, "--epochs=1")
-        self.number("worker", "test_auc", text)
-        self.assertEqual(numbers("evaluator", "auc", text), [])
+
+class Evaluators(unittest.TestCase):
+    def test_one_without_checkpoints_is_refused(self):
+        config = {
+            "cluster": {"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]},
+            "task": {"type": "evaluator", "index": 0},
+        }
+        for program in ("wide_and_deep", "mnist_ps"):
+            path = os.path.join("examples", program)
+            refused = programs.run(path, environment={"TF_CONFIG": json.dumps(config)}, status=2)
+            self.assertIn("--checkpoints", refused.stderr)
 
 
 class MnistPs(Case):
