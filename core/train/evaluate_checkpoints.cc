@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/notice.h"
 #include "core/base/program.h"
+#include "core/base/time_limits.h"
 #include "core/train/checkpoint_files.h"
 #include "core/train/event_file.h"
 #include "core/train/safetensors.h"
@@ -124,7 +125,8 @@ History evaluate_checkpoints(const std::string& folder, Model& model, const data
       last_new = Clock::now();
     }
     if (done.empty()) waiting.look();
-    const bool is_idle = options.idle_timeout && Clock::now() - last_new >= *options.idle_timeout;
+    const bool is_idle =
+        options.idle_timeout && Clock::now() - last_new >= clamped(*options.idle_timeout);
     if (is_last || is_idle || evaluator.is_enough()) return evaluator.history();
     std::this_thread::sleep_for(options.poll);
   }

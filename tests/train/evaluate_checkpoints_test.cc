@@ -59,7 +59,7 @@ TEST(EvaluateCheckpoints, LooksAtWeightsAloneAndAtAFileThatIsWrittenAgain) {
       folder, model, data,
       {.poll = std::chrono::milliseconds(2),
        .max_evaluations = 2,
-       .idle_timeout = kLong,
+       .idle_timeout = std::chrono::milliseconds::max(),
        .evaluated = [&](const std::string&, int64_t, const Logs&) { other.save_weights(path); }});
   ASSERT_EQ(history["loss"].size(), 2u);
   EXPECT_EQ(history.epochs, (std::vector<int64_t>{0, 1}));
