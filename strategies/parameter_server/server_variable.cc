@@ -344,7 +344,6 @@ Tensor ServerVariable::row(int64_t number) const {
 Tensor ServerVariable::lookup(const std::vector<int64_t>& numbers, int part) const {
   if (spec().shape.rank() == 0)
     invalid("variable \"", name(), "\" ", spec(), " has no rows to be looked up");
-  const InfoPtr info = make_shards();
   std::vector<int64_t> rows;
   for (const int64_t number : numbers) {
     if (number < -1 || number >= num_rows()) refuse_row(*this, number, 0, ", and -1 for zeros");
@@ -353,20 +352,7 @@ Tensor ServerVariable::lookup(const std::vector<int64_t>& numbers, int part) con
   std::ranges::sort(rows);
   rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
   const Tensor found(spec().dtype, spec().shape.with_dim(0, static_cast<int64_t>(rows.size())));
-  std::vector<ServerSession::Call> calls(static_cast<size_t>(session_->num_servers()));
-  for (size_t i = 0; i < num_shards(); ++i) {
-    const RowRange range = info->shard_range(i);
-    const auto [begin, end] = within(rows, range);
-    if (begin == end) continue;
-    ShardPull pull{
-        .shard = info->shard_name(i),
-        .target = found.slice_rows(static_cast<int64_t>(begin), static_cast<int64_t>(end)),
-        .rows = std::vector<int64_t>(),
-        .part = part};
-    for (size_t at = begin; at < end; ++at) pull.rows->push_back(rows[at] - range.begin);
-    calls[static_cast<size_t>(servers_[i])].pulls.push_back(std::move(pull));
-  }
-  session_->update(calls);
+  pull_rows(*make_shards(), rows, found, part);
   Tensor result =
       Tensor::zeros(spec().dtype, spec().shape.with_dim(0, static_cast<int64_t>(numbers.size())));
   if (result.bytes() == 0) return result;
@@ -381,6 +367,30 @@ Tensor ServerVariable::lookup(const std::vector<int64_t>& numbers, int part) con
   return result;
 }
 
+void ServerVariable::pull_rows(const ServerVariableInfo& info, const std::vector<int64_t>& rows,
+                               const Tensor& target, int part) const {
+  const auto count = static_cast<int64_t>(rows.size()), block = block_rows(spec());
+  for (int64_t from = 0; from < count; from += block) {
+    const int64_t until = std::min(count, from + block);
+    const std::vector<int64_t> some(rows.begin() + from, rows.begin() + until);
+    const Tensor values = target.slice_rows(from, until);
+    std::vector<ServerSession::Call> calls(static_cast<size_t>(session_->num_servers()));
+    for (size_t i = 0; i < num_shards(); ++i) {
+      const RowRange range = info.shard_range(i);
+      const auto [begin, end] = within(some, range);
+      if (begin == end) continue;
+      ShardPull pull{
+          .shard = info.shard_name(i),
+          .target = values.slice_rows(static_cast<int64_t>(begin), static_cast<int64_t>(end)),
+          .rows = std::vector<int64_t>(),
+          .part = part};
+      for (size_t at = begin; at < end; ++at) pull.rows->push_back(some[at] - range.begin);
+      calls[static_cast<size_t>(servers_[i])].pulls.push_back(std::move(pull));
+    }
+    session_->update(calls);
+  }
+}
+
 VariableRows ServerVariable::rows_in_use(int part) const {
   const InfoPtr info = make_shards();
   std::vector<int64_t> rows;
@@ -390,12 +400,8 @@ VariableRows ServerVariable::rows_in_use(int part) const {
       rows.push_back(begin + row);
   }
   const auto count = static_cast<int64_t>(rows.size());
-  Tensor values(spec().dtype, spec().shape.with_dim(0, count));
-  const int64_t block = block_rows(spec());
-  for (int64_t begin = 0; begin < count; begin += block) {
-    const int64_t end = std::min(count, begin + block);
-    values.slice_rows(begin, end).assign(lookup({rows.begin() + begin, rows.begin() + end}, part));
-  }
+  const Tensor values(spec().dtype, spec().shape.with_dim(0, count));
+  pull_rows(*info, rows, values, part);
   return {Tensor::from(rows, {count}), values};
 }
 

@@ -65,7 +65,8 @@ class ServerVariable final : public Variable, public RowVariable {
   };
   std::vector<Shard> shards();
 
-  // Some rows, which alone are pulled, also of a table with rows on first use.
+  // Some rows, which alone are pulled, also of a table with rows on first use; many of them block
+  // after block, between which others may write.
   Tensor slice(const RowSlice& rows) const { return lookup(rows.rows(num_rows())); }
   // One row, without axis 0; a negative number counts from the end. kOutOfRange.
   Tensor row(int64_t number) const;
@@ -170,6 +171,9 @@ class ServerVariable final : public Variable, public RowVariable {
   // Returns present_info(), whose shards are there.
   InfoPtr make_shards() const;
   Tensor lookup(const std::vector<int64_t>& numbers, int part) const;
+  // Into `target`, rows given in order, each once: in blocks, for a request has a limit.
+  void pull_rows(const ServerVariableInfo& info, const std::vector<int64_t>& rows,
+                 const Tensor& target, int part) const;
   static ShardPull pull_of(const ServerVariableInfo& info, const ShardState& state, size_t shard,
                            Calls& calls);
   // Pushes outside functions what is to be added.

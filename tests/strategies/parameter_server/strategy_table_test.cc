@@ -404,6 +404,19 @@ TEST(Lookup, OfASlicePullsItsRowsAlone) {
   EXPECT_LT(job.sum(&ServerStatistics::sent_bytes) - sent, 500u);
 }
 
+TEST(Lookup, OfManyRowsPullsThemInBlocks) {
+  constexpr int64_t kRows = 3 << 20;
+  const Job job(2, 1, {.partitioner = FixedShardsPartitioner(3)});
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto v = counting("v", {kRows, 2});
+  const Tensor rows = on_servers(v).slice({.step = -1});
+  ASSERT_EQ(rows.shape(), Shape({kRows, 2}));
+  const auto values = rows.values<float>();
+  for (int64_t i = 0; i < kRows; ++i)
+    ASSERT_EQ(values[static_cast<size_t>(2 * i)], static_cast<float>(2 * (kRows - 1 - i))) << i;
+}
+
 // --- Initial values
 
 TEST(InitialRows, AreMadeShardByShard) {
