@@ -295,6 +295,9 @@ class ClusterCoordinator::Impl {
   }
 
   void wait_for_workers(int count, milliseconds timeout) {
+    if (count < 0 || count > num_workers())
+      invalid("wait_for_workers: count is ", count, "; allowed: 0 to ", num_workers(),
+              ", as many as the cluster has");
     std::unique_lock lock(mutex_);
     if (!wait_interruptibly(lock, changed_, deadline_after(timeout),
                             [&] { return num_present() >= count; }))

@@ -242,6 +242,15 @@ TEST(ClusterCoordinator, WorkersMayComeLater) {
   coordinator->wait_for_workers(1);
 }
 
+TEST(ClusterCoordinator, WaitsForNoMoreWorkersThanThereAre) {
+  TestCluster cluster(2);
+  const auto coordinator = cluster.coordinator();
+  coordinator->wait_for_workers(0);
+  for (const int count : {-1, 3})
+    EXPECT_ERROR(coordinator->wait_for_workers(count), Code::kInvalidArgument,
+                 str("count is ", count, "; allowed: 0 to 2"));
+}
+
 TEST(ClusterCoordinator, WithoutAnyWorkerForLongItIsAnError) {
   TestCluster cluster(1);
   cluster.stop(0);
