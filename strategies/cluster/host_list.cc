@@ -16,6 +16,15 @@ constexpr size_t kLongestName = 253;  // as DNS has it
 
 std::string_view host_word(int64_t hosts) { return hosts == 1 ? " host" : " hosts"; }
 
+// How many hosts there may be, and what says so.
+struct Limit {
+  int hosts;
+  std::string_view source;
+
+  // " (SLURM_STEP_NUM_TASKS)".
+  std::string because() const { return source.empty() ? "" : str(" (", source, ")"); }
+};
+
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // A text being read from left to right.
@@ -98,7 +107,12 @@ Range parse_range(Cursor& cursor) {
   return {first, last, width};
 }
 
-Part parse_bracket(Cursor& cursor, int max_hosts) {
+[[noreturn]] void refuse_too_many(const Cursor& cursor, int column, const Limit& limit) {
+  cursor.refuse_at(column, str("more than ", limit.hosts, host_word(limit.hosts)),
+                   str("at most ", limit.hosts, limit.because()));
+}
+
+Part parse_bracket(Cursor& cursor, const Limit& limit) {
   Part part;
   int64_t count = 0;
   do {
@@ -108,10 +122,7 @@ Part parse_bracket(Cursor& cursor, int max_hosts) {
     if (cursor.peek() != ',' && cursor.peek() != ']') cursor.refuse_here("',' or ']'");
     // Each is checked alone, so that the sum cannot overflow.
     const int64_t size = part.ranges.back().last - part.ranges.back().first + 1;
-    if (size > max_hosts || (count += size) > max_hosts) {
-      cursor.refuse_at(begin, str("more than ", max_hosts, host_word(max_hosts)),
-                       str("at most ", max_hosts));
-    }
+    if (size > limit.hosts || (count += size) > limit.hosts) refuse_too_many(cursor, begin, limit);
   } while (cursor.take(','));
   cursor.next();  // the bracket
   return part;
@@ -119,12 +130,12 @@ Part parse_bracket(Cursor& cursor, int max_hosts) {
 
 bool is_separator(char c) { return c == ',' || c == ' ' || c == '\t' || c == '\n'; }
 
-Pattern parse_pattern(Cursor& cursor, int max_hosts) {
+Pattern parse_pattern(Cursor& cursor, const Limit& limit) {
   Pattern pattern{.column = cursor.column()};
   size_t length = 0;
   while (!cursor.at_end() && !is_separator(cursor.peek())) {
     if (cursor.take('[')) {
-      pattern.parts.push_back(parse_bracket(cursor, max_hosts));
+      pattern.parts.push_back(parse_bracket(cursor, limit));
       length += pattern.parts.back().ranges.front().width;
     } else if (cursor.peek() == ']') {
       cursor.refuse_here("a host name");
@@ -154,20 +165,17 @@ bool take_separator(Cursor& cursor) {
   return true;
 }
 
-std::vector<Pattern> parse_patterns(Cursor cursor, int max_hosts) {
+std::vector<Pattern> parse_patterns(Cursor cursor, const Limit& limit) {
   std::vector<Pattern> patterns;
   int64_t hosts = 0;
   do {
-    patterns.push_back(parse_pattern(cursor, max_hosts));
+    patterns.push_back(parse_pattern(cursor, limit));
     int64_t product = 1;
     for (const Part& part : patterns.back().parts) {
-      product *= part.count();  // each factor and the product so far are at most max_hosts
-      if (product > max_hosts) break;
+      product *= part.count();  // each factor and the product so far are at most the limit
+      if (product > limit.hosts) break;
     }
-    if ((hosts += product) > max_hosts) {
-      cursor.refuse_at(patterns.back().column, str("more than ", max_hosts, host_word(max_hosts)),
-                       str("at most ", max_hosts));
-    }
+    if ((hosts += product) > limit.hosts) refuse_too_many(cursor, patterns.back().column, limit);
   } while (take_separator(cursor));
   return patterns;
 }
@@ -196,15 +204,17 @@ void expand(const Pattern& pattern, size_t part, const std::string& prefix,
 }  // namespace
 
 std::vector<ListedHost> expand_host_list(std::string_view text, std::string_view place,
-                                         int max_hosts) {
+                                         int max_hosts, std::string_view max_source) {
   std::vector<ListedHost> hosts;
-  for (const Pattern& pattern : parse_patterns(Cursor(text, place, kHostsExample), max_hosts)) {
+  const Limit limit{max_hosts, max_source};
+  for (const Pattern& pattern : parse_patterns(Cursor(text, place, kHostsExample), limit)) {
     expand(pattern, 0, "", hosts);
   }
   return hosts;
 }
 
-std::vector<int> expand_task_counts(std::string_view text, std::string_view place, int max_hosts) {
+std::vector<int> expand_task_counts(std::string_view text, std::string_view place, int max_hosts,
+                                    std::string_view max_source) {
   Cursor cursor(text, place, kCountsExample);
   std::vector<int> counts;
   do {
@@ -221,7 +231,8 @@ std::vector<int> expand_task_counts(std::string_view text, std::string_view plac
     }
     if (hosts < 1 || hosts > max_hosts - static_cast<int64_t>(counts.size())) {
       cursor.refuse_at(begin, str(hosts, " more", host_word(hosts)),
-                       str("1 to ", max_hosts, host_word(max_hosts), " in all"));
+                       str("1 to ", max_hosts, host_word(max_hosts), " in all",
+                           Limit{max_hosts, max_source}.because()));
     }
     counts.insert(counts.end(), static_cast<size_t>(hosts), static_cast<int>(count));
   } while (cursor.take(','));

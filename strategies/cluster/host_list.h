@@ -20,11 +20,12 @@ struct ListedHost {
 //
 // Hosts stand apart by commas or blanks and may occur several times. kInvalidArgument names `place`
 // and the column of the mistake, also for a list of more than `max_hosts`, before it is written
-// out.
+// out; then it names `max_source`, too, which is what sets that limit, where there is one.
 std::vector<ListedHost> expand_host_list(std::string_view text, std::string_view place,
-                                         int max_hosts);
+                                         int max_hosts, std::string_view max_source = "");
 
-// Numbers of tasks per host as Slurm writes them: "3(x2),1" is 3, 3, 1.
-std::vector<int> expand_task_counts(std::string_view text, std::string_view place, int max_hosts);
+// Numbers of tasks per host as Slurm writes them: "3(x2),1" is 3, 3, 1. Errors are as above.
+std::vector<int> expand_task_counts(std::string_view text, std::string_view place, int max_hosts,
+                                    std::string_view max_source = "");
 
 }  // namespace cohort

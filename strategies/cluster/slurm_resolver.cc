@@ -21,6 +21,7 @@ using config::kMaxTasks;
 using config::listed_gpus;
 using config::refuse;
 
+constexpr const char* kNumTasks = "SLURM_STEP_NUM_TASKS";
 constexpr const char* kNodeList = "SLURM_STEP_NODELIST";
 constexpr const char* kTasksPerNode = "SLURM_STEP_TASKS_PER_NODE";
 
@@ -79,8 +80,8 @@ Step read_step(const Environment& environment, int num_tasks) {
   const std::string counts = config::required_text(environment, kTasksPerNode, "2(x4)");
   // Every node has a task, which the counts have to say first, so that there cannot be more nodes
   // than tasks.
-  step.tasks_per_node = expand_task_counts(counts, kTasksPerNode, num_tasks);
-  step.nodes = expand_host_list(nodes, kNodeList, num_tasks);
+  step.tasks_per_node = expand_task_counts(counts, kTasksPerNode, num_tasks, kNumTasks);
+  step.nodes = expand_host_list(nodes, kNodeList, num_tasks, kNumTasks);
   if (step.tasks_per_node.size() != step.nodes.size()) {
     refuse(str(kTasksPerNode, "=", quote(counts)), str(step.tasks_per_node.size(), " hosts"),
            str("the ", step.nodes.size(), " of ", kNodeList, "=", quote(nodes)),
@@ -90,7 +91,7 @@ Step read_step(const Environment& environment, int num_tasks) {
   for (const int count : step.tasks_per_node) sum += count;
   if (sum != num_tasks) {
     refuse(str(kTasksPerNode, "=", quote(counts)), str(sum, " tasks"),
-           str("the ", num_tasks, " of SLURM_STEP_NUM_TASKS"), "2(x4) for 8 tasks");
+           str("the ", num_tasks, " of ", kNumTasks), "2(x4) for 8 tasks");
   }
   deal_ranks(step, num_tasks, plane_size(environment));
   return step;
@@ -221,8 +222,8 @@ std::string join(const std::vector<std::string>& words) {
 
 ClusterFacts read(const SlurmResolverOptions& options, const Environment& environment) {
   check_options(options);
-  const int num_tasks = config::required_integer(environment, "SLURM_STEP_NUM_TASKS",
-                                                 {.min = 1, .max = kMaxTasks}, "8");
+  const int num_tasks =
+      config::required_integer(environment, kNumTasks, {.min = 1, .max = kMaxTasks}, "8");
   const int rank =
       config::required_integer(environment, "SLURM_PROCID", {.min = 0, .max = num_tasks - 1}, "0");
   const Step step = read_step(environment, num_tasks);

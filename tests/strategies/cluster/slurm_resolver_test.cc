@@ -179,6 +179,16 @@ TEST(SlurmResolver, JobsMustAddUp) {
               AllOf(HasSubstr("3 tasks in all"), HasSubstr("the 2 that were started")));
 }
 
+TEST(SlurmResolver, ThatThereAreMoreHostsThanTasksNamesBothVariables) {
+  EXPECT_THAT(
+      refusal([] { resolve(step("n[1-4]", "1(x2)", 2, 0)); }),
+      AllOf(HasSubstr("SLURM_STEP_NODELIST="),
+            HasSubstr("found more than 2 hosts; expected at most 2 (SLURM_STEP_NUM_TASKS)")));
+  EXPECT_THAT(refusal([] { resolve(step("n[1-4]", "1(x4)", 2, 0)); }),
+              AllOf(HasSubstr("SLURM_STEP_TASKS_PER_NODE="),
+                    HasSubstr("1 to 2 hosts in all (SLURM_STEP_NUM_TASKS)")));
+}
+
 TEST(SlurmResolver, EveryVariableOfAStepIsNeeded) {
   for (const char* name : {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST",
                            "SLURM_STEP_TASKS_PER_NODE"}) {
