@@ -25,11 +25,23 @@ constexpr const char* kNumTasks = "SLURM_STEP_NUM_TASKS";
 constexpr const char* kNodeList = "SLURM_STEP_NODELIST";
 constexpr const char* kTasksPerNode = "SLURM_STEP_TASKS_PER_NODE";
 
-// The tasks of a step as Slurm laid them out.
+// The tasks of a step as Slurm laid them out. A node is an entry of the list, which may name a host
+// several times.
 struct Step {
   std::vector<ListedHost> nodes;
   std::vector<int> tasks_per_node;
+  std::vector<int> tasks_before;  // of a node: those that its host has by earlier entries
+  std::unordered_map<std::string, int> tasks_of_host;
   std::vector<int> node_of_rank, local_of_rank;
+
+  const ListedHost& host(int rank) const {
+    return nodes[static_cast<size_t>(node_of_rank[static_cast<size_t>(rank)])];
+  }
+  // Among all tasks of its host.
+  int place_on_host(int rank) const {
+    const auto node = static_cast<size_t>(node_of_rank[static_cast<size_t>(rank)]);
+    return tasks_before[node] + local_of_rank[static_cast<size_t>(rank)];
+  }
 };
 
 struct PortBase {
@@ -59,6 +71,14 @@ int plane_size(const Environment& environment) {
   }
   refuse("SLURM_DISTRIBUTION", quote(text), "block, cyclic or plane=SIZE",
          "srun --distribution=block");
+}
+
+void count_tasks_of_hosts(Step& step) {
+  for (size_t node = 0; node < step.nodes.size(); ++node) {
+    int& tasks = step.tasks_of_host[step.nodes[node].name];
+    step.tasks_before.push_back(tasks);
+    tasks += step.tasks_per_node[node];
+  }
 }
 
 void deal_ranks(Step& step, int num_tasks, int plane) {
@@ -93,6 +113,7 @@ Step read_step(const Environment& environment, int num_tasks) {
     refuse(str(kTasksPerNode, "=", quote(counts)), str(sum, " tasks"),
            str("the ", num_tasks, " of ", kNumTasks), "2(x4) for 8 tasks");
   }
+  count_tasks_of_hosts(step);
   deal_ranks(step, num_tasks, plane_size(environment));
   return step;
 }
@@ -129,23 +150,13 @@ PortBase port_base(const SlurmResolverOptions& options, const Environment& envir
 }
 
 std::vector<RankedTask> place_ranks(const Step& step, const PortBase& base) {
-  // Ports follow a host, not an entry of the list, for it may have several.
-  std::unordered_map<std::string, int> ports_taken;
-  std::vector<int> first_port;
-  for (size_t node = 0; node < step.nodes.size(); ++node) {
-    int& taken = ports_taken[step.nodes[node].name];
-    first_port.push_back(base.port + taken);
-    taken += step.tasks_per_node[node];
-  }
+  const int size = static_cast<int>(step.node_of_rank.size());
   std::vector<RankedTask> ranks;
   ranks.reserve(step.node_of_rank.size());
-  for (size_t rank = 0; rank < step.node_of_rank.size(); ++rank) {
-    const auto node = static_cast<size_t>(step.node_of_rank[rank]);
-    const std::string source =
-        str(kNodeList, " column ", step.nodes[node].column, ", ", base.source);
-    ranks.push_back(
-        {Address::of(step.nodes[node].name, first_port[node] + step.local_of_rank[rank], source),
-         source});
+  for (int rank = 0; rank < size; ++rank) {
+    const ListedHost& host = step.host(rank);
+    const std::string source = str(kNodeList, " column ", host.column, ", ", base.source);
+    ranks.push_back({Address::of(host.name, base.port + step.place_on_host(rank), source), source});
   }
   return ranks;
 }
@@ -184,22 +195,39 @@ Gpus node_gpus(const SlurmResolverOptions& options, const Environment& environme
   return {numbered_gpus(host_gpus()), "the host's driver"};
 }
 
-// This task's share of the GPUs of its node.
+// Whether Slurm has given each task GPUs of its own: what it shows a task is then that task's
+// alone.
+bool divided_by_slurm(const Environment& environment) {
+  if (environment("SLURM_GPUS_PER_TASK")) return true;
+  // "single:1", "verbose,map_gpu:0,1", ...
+  const std::string binding = "," + environment("SLURM_GPU_BIND").value_or("");
+  constexpr std::string_view kDividing[] = {",single:", ",per_task:", ",map_gpu:", ",mask_gpu:"};
+  return std::ranges::any_of(
+      kDividing, [&](std::string_view kind) { return binding.find(kind) != std::string::npos; });
+}
+
+// This task's share of the GPUs of its host.
 Gpus task_gpus(const SlurmResolverOptions& options, const Environment& environment,
                const Step& step, int rank) {
   Gpus gpus = node_gpus(options, environment);
-  if (!options.gpus_per_node && !options.gpus_per_task && environment("SLURM_GPUS_PER_TASK")) {
+  if (!options.gpus_per_node && !options.gpus_per_task && divided_by_slurm(environment)) {
     return {gpus.ids, gpus.source + ", divided by Slurm"};
   }
-  const int fullest = *std::max_element(step.tasks_per_node.begin(), step.tasks_per_node.end());
+  int fullest = 0;
+  for (const auto& [host, tasks] : step.tasks_of_host) fullest = std::max(fullest, tasks);
   const int available = static_cast<int>(gpus.ids.size());
   const int share = options.gpus_per_task.value_or(available / fullest);
   if (static_cast<int64_t>(share) * fullest > available) {
     refuse("GPUs", str(share, " for each of ", fullest, " tasks of a host"),
            str("at most the ", available, " of ", gpus.source), "gpus_per_task = 0");
   }
-  const int first = share * step.local_of_rank[static_cast<size_t>(rank)];
-  return {{gpus.ids.begin() + first, gpus.ids.begin() + first + share}, gpus.source};
+  const int64_t place = step.place_on_host(rank);
+  if (share == 0 && available > 0 && !options.gpus_per_task) {
+    const int64_t shared = place * available / step.tasks_of_host.at(step.host(rank).name);
+    return {{gpus.ids[static_cast<size_t>(shared)]}, gpus.source + ", shared by several tasks"};
+  }
+  const auto first = gpus.ids.begin() + place * share;
+  return {{first, first + share}, gpus.source};
 }
 
 void check_options(const SlurmResolverOptions& options) {

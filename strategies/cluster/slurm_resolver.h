@@ -18,7 +18,8 @@ struct SlurmResolverOptions {
   std::optional<int> port_base = {};
   // Default: the number of GPUs in CUDA_VISIBLE_DEVICES, else SLURM_GPUS_ON_NODE, else of the host.
   std::optional<int> gpus_per_node = {};
-  // Default: an equal share of them for each task of the fullest host. 0: none.
+  // Default: an equal share of them for each task of the fullest host; where that has more tasks
+  // than GPUs, one for each task, which it shares with others. 0: none.
   std::optional<int> gpus_per_task = {};
   std::string rpc_layer = "grpc";
 };
@@ -32,10 +33,12 @@ struct SlurmResolverOptions {
 //   SLURM_HET_SIZE                             if set, in blocks whatever that says
 //   SLURM_NODEID, SLURM_LOCALID                if set, compared with the place worked out
 //   SLURM_JOB_ID, SLURM_STEP_ID                the ports
-//   CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE, SLURM_GPUS_PER_TASK    the GPUs of this task
+//   CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE   the GPUs of the host
+//   SLURM_GPUS_PER_TASK, SLURM_GPU_BIND        whether Slurm has divided them already
 //
-// A host that the list names twice is one host with the tasks of both. With SLURM_GPUS_PER_TASK,
-// Slurm has divided the GPUs itself, and all visible ones are this task's.
+// A host that the list names twice is one host with the tasks of both. Slurm has divided the GPUs
+// where SLURM_GPUS_PER_TASK is set, or SLURM_GPU_BIND to single, per_task, map_gpu or mask_gpu: all
+// visible ones are then this task's.
 class SlurmResolver : public ClusterResolver {
  public:
   explicit SlurmResolver(const SlurmResolverOptions& options = {},

@@ -76,14 +76,44 @@ TEST(SlurmResolver, EachTaskHasItsShareOfTheGpus) {
   EXPECT_THAT(gpus(0, "GPU-aa,GPU-bb", {}), ElementsAre("GPU-aa"));
   EXPECT_THAT(gpus(1, "", {}), ElementsAre());
   EXPECT_THAT(gpus(1, "NoDevFiles", {}), ElementsAre());
-  EXPECT_THAT(gpus(1, "0,-1,1", {}), ElementsAre());
+  EXPECT_THAT(gpus(2, "0,-1,1", {}), ElementsAre("0"));
   EXPECT_THAT(gpus(1, "0,1", {.gpus_per_task = 0}), ElementsAre());
 }
 
+TEST(SlurmResolver, OfFewerGpusThanTasksEachHasOneThatItShares) {
+  const auto gpus = [](int rank, const std::string& visible, SlurmResolverOptions options) {
+    return *resolve(step("a,b", "3,2", 5, rank, {{"CUDA_VISIBLE_DEVICES", visible}}), options)
+                .gpus();
+  };
+  const std::string expected[] = {"0", "0", "1", "0", "1"};
+  for (int rank = 0; rank < 5; ++rank) {
+    EXPECT_THAT(gpus(rank, "0,1", {}), ElementsAre(expected[rank])) << rank;
+    EXPECT_THAT(gpus(rank, "7", {}), ElementsAre("7")) << rank;
+    EXPECT_THAT(gpus(rank, "0,1", {.gpus_per_task = 0}), ElementsAre()) << rank;
+  }
+  auto counted = step("a", "3", 3, 2, {{"SLURM_GPUS_ON_NODE", "2"}});
+  counted.erase("CUDA_VISIBLE_DEVICES");
+  EXPECT_THAT(*resolve(counted).gpus(), ElementsAre("1"));
+}
+
+TEST(SlurmResolver, AHostThatIsListedTwiceSharesItsGpusAmongTheTasksOfBoth) {
+  const std::string expected[] = {"4", "4", "5"};
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(*resolve(step("a,b,a", "1(x3)", 3, rank, {{"CUDA_VISIBLE_DEVICES", "4,5"}})).gpus(),
+                ElementsAre(expected[rank]))
+        << rank;
+  }
+}
+
 TEST(SlurmResolver, GpusThatSlurmHasDividedAreNotDividedAgain) {
-  const auto resolver = resolve(
-      step("a", "2", 2, 1, {{"CUDA_VISIBLE_DEVICES", "2,3"}, {"SLURM_GPUS_PER_TASK", "2"}}));
-  EXPECT_THAT(*resolver.gpus(), ElementsAre("2", "3"));
+  const auto gpus = [](const std::string& name, const std::string& value) {
+    return *resolve(step("a", "2", 2, 1, {{"CUDA_VISIBLE_DEVICES", "2,3"}, {name, value}})).gpus();
+  };
+  EXPECT_THAT(gpus("SLURM_GPUS_PER_TASK", "2"), ElementsAre("2", "3"));
+  for (const char* binding : {"single:1", "per_task:2", "map_gpu:0,1", "verbose,mask_gpu:3,c"})
+    EXPECT_THAT(gpus("SLURM_GPU_BIND", binding), ElementsAre("2", "3")) << binding;
+  for (const char* binding : {"none", "closest", "verbose,closest"})
+    EXPECT_THAT(gpus("SLURM_GPU_BIND", binding), ElementsAre("3")) << binding;
 }
 
 TEST(SlurmResolver, SlurmsCountOfGpusWhereCudaSaysNothing) {
