@@ -17,7 +17,8 @@ struct OuterLauncher {
 // What TF_CONFIG says about this process, or the variables of torchrun, Open MPI, Slurm, PMI, PMIx
 // or an indexed Job of Kubernetes; nothing when it was started alone. A batch script of Slurm is
 // alone, however many tasks its job may start. kInvalidArgument for a TF_CONFIG that cannot be
-// read, and where PMIx has started it and nothing tells how many there are.
+// read, for a rank and a number of tasks of which one is no number in its range, and where PMIx has
+// started it and nothing tells how many there are.
 std::optional<OuterLauncher> find_outer_launcher(const Environment& environment);
 
 // Removes what says which one of several this process is: it is not true of processes that it

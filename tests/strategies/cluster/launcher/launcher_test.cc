@@ -322,6 +322,30 @@ TEST(LauncherInside, WhatDoesNotSayHowManyThereAreIsAnError) {
   }
 }
 
+TEST(LauncherInside, ARankOrANumberOfTasksThatIsNoneIsAnError) {
+  const auto expect = [](const std::map<std::string, std::string>& variables,
+                         const std::string& mistake) {
+    Launch launch = {.environment = variables, .program = "/bin/true"};
+    const Finished run = finish(launch);
+    EXPECT_EQ(run.code, 2) << mistake;
+    EXPECT_THAT(run.errors, AllOf(HasSubstr(mistake), HasSubstr("--standalone")));
+    launch.flags = {"--standalone"};
+    EXPECT_EQ(finish(launch).code, 0) << mistake;
+  };
+  expect({{"RANK", "x"}, {"WORLD_SIZE", "2"}},
+         "RANK: found \"x\"; expected an integer from 0 to 1, as in RANK=0");
+  expect({{"RANK", "0"}, {"WORLD_SIZE", "2 "}},
+         "WORLD_SIZE: found \"2 \"; expected an integer from 1 to 1000000");
+  expect({{"SLURM_PROCID", "x"}, {"SLURM_NTASKS", "4"}}, "SLURM_PROCID: found \"x\"");
+  expect({{"SLURM_PROCID", "2"}, {"SLURM_STEP_NUM_TASKS", "2"}}, "SLURM_PROCID: found \"2\"");
+  expect({{"OMPI_COMM_WORLD_RANK", "-1"}, {"OMPI_COMM_WORLD_SIZE", "4"}},
+         "OMPI_COMM_WORLD_RANK: found \"-1\"");
+  expect({{"PMI_RANK", "0"}, {"PMI_SIZE", "0"}}, "PMI_SIZE: found \"0\"");
+  expect({{"PMIX_RANK", "1"}, {"WORLD_SIZE", ""}}, "WORLD_SIZE: found an empty value");
+  expect({{"JOB_COMPLETION_INDEX", "4"}, {"COHORT_KUBERNETES_PODS", "4"}},
+         "JOB_COMPLETION_INDEX: found \"4\"");
+}
+
 TEST(LauncherInside, ABatchScriptOrAStepOfOneTaskStartsACluster) {
   using Variables = std::map<std::string, std::string>;
   for (const Variables& variables : {
@@ -333,7 +357,6 @@ TEST(LauncherInside, ABatchScriptOrAStepOfOneTaskStartsACluster) {
                      {"OMPI_COMM_WORLD_SIZE", "1"},
                      {"SLURM_PROCID", "0"},
                      {"SLURM_STEP_NUM_TASKS", "2"}},
-           Variables{{"SLURM_PROCID", "x"}, {"SLURM_NTASKS", "4"}},
            Variables{{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"PMIX_RANK", "0"}},
            Variables{{"TF_CONFIG", "{}"}},
            Variables{{"TF_CONFIG", R"({"cluster": {"worker": ["a:1"]},
