@@ -82,17 +82,19 @@ std::optional<NodeOptions> parse_node_options(Flags& flags) {
 
   const Range range = parse_nnodes(nnodes.empty() ? "1" : nnodes);
   if (nnodes.empty()) refuse_flags_of_nodes(flags);
-  if (range.max == 1 && rendezvous.empty()) return std::nullopt;
-  if (rendezvous.empty()) {
+  if (rendezvous.empty() && range.max > 1) {
     invalid("--nnodes=", nnodes,
             " needs --rendezvous=HOST:PORT, where node 0 can be reached by all");
   }
   if (job_id.size() > kMaxJobId) invalid("--job_id is longer than ", kMaxJobId, " bytes");
+  const int place = parse_rank(rank, range.max);
+  const std::string own_host = host.empty() ? "" : Address::of(host, 1, "--host").host();
+  if (rendezvous.empty()) return std::nullopt;
   NodeOptions options = {.rendezvous = Address::parse(rendezvous, "--rendezvous")};
   options.min_nodes = range.min;
   options.max_nodes = range.max;
-  options.rank = parse_rank(rank, range.max);
-  if (!host.empty()) options.host = Address::of(host, 1, "--host").host();
+  options.rank = place;
+  options.host = own_host;
   options.job_id = job_id.empty() ? str("port ", options.rendezvous.port()) : job_id;
   options.join_timeout = join_timeout;
   options.last_call = last_call;

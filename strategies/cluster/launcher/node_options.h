@@ -25,7 +25,8 @@ struct NodeOptions {
 };
 
 // Nothing when the job is on this host alone: without --nnodes, or with --nnodes=1 and no
-// --rendezvous. Errors are kInvalidArgument; flags of nodes without --nnodes are one.
+// --rendezvous; the other flags are checked all the same. Errors are kInvalidArgument; flags of
+// nodes without --nnodes are one.
 std::optional<NodeOptions> parse_node_options(Flags& flags);
 
 }  // namespace cohort::launcher

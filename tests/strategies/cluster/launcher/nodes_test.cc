@@ -427,8 +427,13 @@ TEST(NodesFlags, AreChecked) {
   expect({"--nnodes=2", there, "--workers=0", "--chief"}, 2, "--workers=0 without --ps");
   expect({"--nnodes=2", "--rendezvous=192.0.2.1:29400", "--node_rank=1"}, 19,
          "in plain text, beyond this host");
-  EXPECT_EQ(finish({.flags = {"--nnodes=1"}, .actions = {"print=alone"}}).output,
-            "[worker:0] alone\n");
+  // Also on one host, where they have no effect.
+  expect({"--nnodes=1", "--node_rank=abc"}, 2, "--node_rank=abc is not allowed");
+  expect({"--nnodes=1:1", "--node_rank=7"}, 2, "--node_rank=7 is not allowed");
+  expect({"--nnodes=1", "--host=0.0.0.0"}, 2, "--host");
+  expect({"--nnodes=1", "--job_id=" + std::string(1001, 'j')}, 2, "--job_id is longer than 1000");
+  for (const Strings& flags : {Strings{"--nnodes=1"}, Strings{"--nnodes=1", "--node_rank=0"}})
+    EXPECT_EQ(finish({.flags = flags, .actions = {"print=alone"}}).output, "[worker:0] alone\n");
 }
 
 }  // namespace
