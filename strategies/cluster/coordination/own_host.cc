@@ -3,6 +3,7 @@
 #include <chrono>
 #include <poll.h>
 #include <string>
+#include <string_view>
 
 #include "strategies/cluster/coordination/endpoint.h"
 #include "strategies/cluster/net/socket.h"
@@ -54,6 +55,23 @@ std::string other_remedy(const ClusterResolver& resolver) {
   return "set MASTER_ADDR to it, and MASTER_PORT, for all tasks";
 }
 
+// "127.0.0.1:2222 (TF_CONFIG.cluster.worker[0])".
+std::string with_source(const Address& address, const ClusterResolver& resolver) {
+  for (const Fact& fact : resolver.facts())
+    if (fact.value == address.text()) return str(fact.value, " (", fact.source, ")");
+  return address.text();
+}
+
+// Where the address itself is a loopback address, no name is to blame.
+[[noreturn]] void refuse_address(const Address& own, const ClusterResolver& resolver,
+                                 const std::string& other) {
+  const std::string_view right = " the address at which others reach this host";
+  fail(Code::kFailedPrecondition, "this task is at ", with_source(own, resolver), ", where ", other,
+       " cannot reach it: ",
+       resolver.several_hosts() ? str("take", right, ", and ", other_remedy(resolver))
+                                : str("write", right, " there"));
+}
+
 }  // namespace
 
 void check_own_name(const ClusterResolver& resolver) {
@@ -64,6 +82,7 @@ void check_own_name(const ClusterResolver& resolver) {
   if (other.empty()) return;
   const std::string& host = own->host();
   const std::string found = coordination::resolve(*own)[0].host();
+  if (host == found || host == "localhost") refuse_address(*own, resolver, other);
   fail(Code::kFailedPrecondition, "this task is at ", host, ", which stands for ", found,
        " on this host, where ", other,
        " cannot reach it: in /etc/hosts, write the address that this host has "

@@ -12,7 +12,8 @@ namespace cohort {
 
 // Throws kFailedPrecondition where the others would be told to look for this worker, or the leader,
 // on their own hosts: its name stands for a loopback address here, as in the /etc/hosts of some
-// systems, and there are tasks elsewhere. May take seconds where names are looked up.
+// systems, or it is at such an address, and there are tasks elsewhere. May take seconds where names
+// are looked up.
 void check_own_name(const ClusterResolver& resolver);
 
 // The host by which the others reach this worker, who has joined: as the cluster names it, else the

@@ -97,7 +97,7 @@ TEST(CohortCluster, ATaskThatCouldNotTakePartIsNotFine) {
 
   const Outcome named = run(cluster("127.0.1.1:1", "192.0.2.2:1"), check);
   EXPECT_EQ(named.exit_code, exit_code(Code::kFailedPrecondition));
-  EXPECT_THAT(named.output, HasSubstr("127.0.1.1, which stands for 127.0.1.1 on this host"));
+  EXPECT_THAT(named.output, HasSubstr("this task is at 127.0.1.1:1 (TF_CONFIG.cluster.worker[0])"));
 
   const Outcome mistaken = run("COHORT_ALLOW_PLAINTEXT=yes", "check --timeout=0");
   EXPECT_EQ(mistaken.exit_code, exit_code(Code::kInvalidArgument));
