@@ -140,6 +140,10 @@ std::string ClusterSpec::json() const {
   return json.dump();
 }
 
-uint64_t ClusterSpec::hash() const { return fnv1a(json()); }
+uint64_t ClusterSpec::hash() const {
+  ClusterSpec compared = *this;
+  compared.jobs_.erase("evaluator");
+  return fnv1a(compared.json());
+}
 
 }  // namespace cohort

@@ -53,8 +53,8 @@ class ClusterSpec {
 
   // The same text for equal specs.
   std::string json() const;
-  // Of json(): what two tasks compare to find out that they were configured alike. The same on
-  // every machine.
+  // What two tasks compare to find out that they were configured alike: of json() but for the
+  // evaluator, which the others need not know. The same on every machine.
   uint64_t hash() const;
 
   bool operator==(const ClusterSpec&) const = default;

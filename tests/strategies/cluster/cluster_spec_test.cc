@@ -69,6 +69,16 @@ TEST(ClusterSpec, OtherClustersHaveAnotherHash) {
   }
 }
 
+TEST(ClusterSpec, TheHashIsTheSameForThoseWhoDoNotKnowTheEvaluator) {
+  const Jobs workers = {{"worker", {"a:1", "b:1"}}};
+  Jobs all = workers, elsewhere = workers;
+  all["evaluator"] = {"c:1"};
+  elsewhere["evaluator"] = {"d:1"};
+  EXPECT_NE(ClusterSpec(all), ClusterSpec(workers));
+  EXPECT_EQ(ClusterSpec(all).hash(), ClusterSpec(workers).hash());
+  EXPECT_EQ(ClusterSpec(elsewhere).hash(), ClusterSpec(workers).hash());
+}
+
 TEST(ClusterSpec, TheHashIsTheSameOnEveryMachine) {
   // FNV-1a of "{}", worked out by hand from its definition.
   uint64_t expected = 14695981039346656037u;

@@ -97,6 +97,18 @@ TEST(Joining, ARankThatIsTakenIsRefusedWithoutHarm) {
   EXPECT_THAT(on_threads(3, [&](int rank) { members[rank]->barrier("b", kPlenty); }), Each(""));
 }
 
+TEST(Joining, TheEvaluatorNeedNotBeKnown) {
+  const LocalJob job(2);
+  const ClusterSpec watched({{"worker", {job.address(0), job.address(1)}}, {"evaluator", {"e:1"}}});
+  Members members(2);
+  const auto errors = on_threads(2, [&](int rank) {
+    members[static_cast<size_t>(rank)] =
+        rank == 0 ? join(LiteralResolver(watched, {.task_type = "worker", .task_id = 0}))
+                  : join(job.resolver(rank));
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
 TEST(Joining, RanksAloneAreEnough) {
   LocalJob job(1);  // for its port
   const auto errors = on_threads(3, [&](int rank) {
