@@ -11,11 +11,13 @@ namespace cohort {
 // What the tasks of a job tell each other: values by key, the same for all. Thread-safe.
 //
 // Keys have 1 to kMaxKeyBytes bytes, values up to kMaxValueBytes, any bytes; all of a store
-// together kMaxStoreBytes. Beyond that: kInvalidArgument, and kResourceExhausted for the sum.
+// together kMaxStoreBytes, where each key takes kEntryBytes besides, as it does in memory. Beyond
+// that: kInvalidArgument, and kResourceExhausted for the sum.
 class KeyValueStore {
  public:
   static constexpr size_t kMaxKeyBytes = 1024;
   static constexpr size_t kMaxValueBytes = 1 << 20;
+  static constexpr size_t kEntryBytes = 128;
   static constexpr size_t kMaxStoreBytes = 256 << 20;
 
   virtual ~KeyValueStore() = default;

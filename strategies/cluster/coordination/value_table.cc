@@ -16,6 +16,11 @@ void check_key(std::string_view key) {
   }
 }
 
+// What an entry takes.
+size_t entry_bytes(std::string_view key, std::string_view value) {
+  return KeyValueStore::kEntryBytes + key.size() + value.size();
+}
+
 int64_t number(std::string_view key, const std::string& value) {
   int64_t number = 0;
   const char* end = value.data() + value.size();
@@ -36,8 +41,8 @@ void ValueTable::set(std::string_view key, std::string_view value) {
             KeyValueStore::kMaxValueBytes, " are allowed");
   }
   const auto found = values_.find(key);
-  const size_t before = found == values_.end() ? 0 : key.size() + found->second.size();
-  const size_t after = bytes_ - before + key.size() + value.size();
+  const size_t before = found == values_.end() ? 0 : entry_bytes(key, found->second);
+  const size_t after = bytes_ - before + entry_bytes(key, value);
   if (after > KeyValueStore::kMaxStoreBytes) {
     fail(Code::kResourceExhausted, "no room for key ", quote(key), ": the store would hold ", after,
          " bytes; at most ", KeyValueStore::kMaxStoreBytes, " are allowed");
@@ -84,7 +89,7 @@ void ValueTable::erase(std::string_view key) {
   check_key(key);
   const auto found = values_.find(key);
   if (found == values_.end()) return;
-  bytes_ -= key.size() + found->second.size();
+  bytes_ -= entry_bytes(key, found->second);
   values_.erase(found);
 }
 

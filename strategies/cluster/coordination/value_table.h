@@ -22,7 +22,7 @@ class ValueTable {
 
  private:
   std::map<std::string, std::string, std::less<>> values_;
-  size_t bytes_ = 0;  // of all keys and values
+  size_t bytes_ = 0;  // of all entries
 };
 
 }  // namespace cohort::coordination
