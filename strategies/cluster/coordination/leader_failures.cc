@@ -21,16 +21,29 @@ void LeaderState::closed(const ConnectionPtr& connection) {
   const auto found = ranks_.find(connection.get());
   if (found == ranks_.end()) return;
   const int rank = found->second;
-  attempt(connection, [&] {
-    lose(
-        rank,
-        Error(Code::kUnavailable,
-              str(roster_.described(rank),
-                  " is gone: its connection has closed, as when a process ends or takes nothing of "
-                  "what it is sent, or its host cannot be reached (incarnation ",
-                  in_hex(members_.at(rank).incarnation), ")"),
-              name(rank)));
-  });
+  attempt(connection, [&] { lose(rank, loss_of(rank)); });
+}
+
+Error LeaderState::loss_of(int rank) const {
+  if (absence_)
+    return Error(Code::kUnavailable,
+                 str(roster_.described(0), ", the leader, was stopped for ",
+                     in_words(absence_->length), ", after which others count it as dead; ",
+                     roster_.described(rank), " has closed its connection"),
+                 name(0));
+  return Error(
+      Code::kUnavailable,
+      str(roster_.described(rank),
+          " is gone: its connection has closed, as when a process ends or takes nothing of "
+          "what it is sent, or its host cannot be reached (incarnation ",
+          in_hex(members_.at(rank).incarnation), ")"),
+      name(rank));
+}
+
+void LeaderState::was_away(Time::duration length, Time now) {
+  // The others count from the last heartbeat before that.
+  if (length >= timing_.dead - timing_.heartbeat)
+    absence_ = {duration_cast<milliseconds>(length), now};
 }
 
 void LeaderState::check_silence(Time now) {

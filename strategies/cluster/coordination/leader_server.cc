@@ -106,7 +106,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
         *this, tasks_of(*context->auth_context(), security_), host_of(context->peer()));
     {
       std::lock_guard lock(mutex_);
-      if (!stopping_) state_.opened(session, clock_.now());
+      if (!stopping_) state_.opened(session, read_clock());
     }
     session->begin(session);
     return session.get();
@@ -221,10 +221,17 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
     bool ending_ = false, finished_ = false;
   };
 
+  // REQUIRES: mutex_ held.
+  RunningClock::Time read_clock() {
+    const auto now = clock_.now();
+    state_.was_away(clock_.last_step(), now);
+    return now;
+  }
+
   void refused(const std::string& host, const Error& error) {
     {
       std::lock_guard lock(mutex_);
-      state_.refused(host, error, clock_.now());
+      state_.refused(host, error, read_clock());
     }
     wake_.notify_all();
   }
@@ -233,7 +240,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
     std::vector<std::string> notices;
     {
       std::lock_guard lock(mutex_);
-      state_.received(session, message, clock_.now());
+      state_.received(session, message, read_clock());
       notices = state_.take_notices();
     }
     say(notices);
@@ -250,18 +257,19 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
 
   void took(const std::shared_ptr<Session>& session) {
     std::lock_guard lock(mutex_);
-    state_.took(session, clock_.now());
+    state_.took(session, read_clock());
   }
 
   void closed(const std::shared_ptr<Session>& session) {
     std::lock_guard lock(mutex_);
+    read_clock();  // a connection may be the first thing to be heard of after a stop
     state_.closed(session);
   }
 
   void tick() {
     std::unique_lock lock(mutex_);
     while (!stopping_) {
-      const auto now = clock_.now();
+      const auto now = read_clock();
       state_.tick(now);
       if (const auto notices = state_.take_notices(); !notices.empty()) {
         lock.unlock();

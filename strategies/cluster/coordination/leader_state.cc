@@ -162,6 +162,8 @@ void LeaderState::tick(Time now) {
 }
 
 void LeaderState::pass_time(Time now) {
+  // What others did meanwhile has been heard of by then.
+  if (absence_ && now - absence_->end >= timing_.suspect) absence_.reset();
   drop_strangers(now);
   check_silence(now);
   judge_claims(now);

@@ -70,6 +70,10 @@ class LeaderState {
   void took(const ConnectionPtr& from, Time now);
   // The connection has ended, whoever ended it.
   void closed(const ConnectionPtr& connection);
+  // The leader itself has looked at nothing for `length` until now, as when it was stopped. Where
+  // that was long enough for the others to give it up, the job fails by the leader's fault if one
+  // of them turns out to have gone, and not by that one's.
+  void was_away(Time::duration length, Time now);
   // Somebody at `host`, "" when it is not known, has been refused before there was a connection.
   void refused(const std::string& host, const Error& error, Time now);
   // What the passing of time brings about: heartbeats, deadlines, deaths.
@@ -98,6 +102,12 @@ class LeaderState {
     ConnectionPtr connection;
     uint64_t incarnation = 0;
     Time arrived, deadline;
+  };
+
+  // Of the leader.
+  struct Absence {
+    std::chrono::milliseconds length;
+    Time end;
   };
 
   // What there is no memory for may be half done: the job can do without it where it was for a
@@ -132,6 +142,8 @@ class LeaderState {
   void check_silence(Time now);
   void suspect(int rank, Time now);
   void hear(int rank, Time now);
+  // Of a member whose connection has closed.
+  Error loss_of(int rank) const;
   void lose(int rank, const Error& error);
   void declare_failure(const Error& error);
   // All members that are still there.
@@ -161,7 +173,8 @@ class LeaderState {
   const std::string job_id_;
   const Timing timing_;
   Phase phase_ = Phase::kGathering;
-  int64_t epoch_ = 0;  // changes of membership so far; also the number of a roll call
+  std::optional<Absence> absence_;  // a short while ago
+  int64_t epoch_ = 0;               // changes of membership so far; also the number of a roll call
   std::optional<Error> failure_;
   bool starved_ = false;                     // of memory, until that has ended the job
   std::map<int, Member> members_;            // by rank

@@ -17,15 +17,19 @@ class RunningClock {
       : longest_step_(longest_step), last_(start) {}
 
   Time now(Time steady = std::chrono::steady_clock::now()) {
-    if (steady - last_ > longest_step_) lost_ += steady - last_ - longest_step_;
+    last_step_ = steady - last_;
+    if (last_step_ > longest_step_) lost_ += last_step_ - longest_step_;
     last_ = steady;
     return steady - lost_;
   }
 
+  // All the time between the last two readings, of which now() may have left out some.
+  std::chrono::steady_clock::duration last_step() const { return last_step_; }
+
  private:
   const std::chrono::milliseconds longest_step_;
   Time last_;
-  std::chrono::steady_clock::duration lost_{0};
+  std::chrono::steady_clock::duration last_step_{0}, lost_{0};
 };
 
 }  // namespace cohort::coordination

@@ -472,12 +472,39 @@ TEST_F(LeaderStateTest, NothingThatIsSentBreaksIt) {
   }
 }
 
+TEST_F(LeaderStateTest, OnceItWasStoppedItBlamesNobodyWhoHasGivenItUp) {
+  join_all();
+  state_.was_away(milliseconds(7200), now_);
+  state_.closed(wires_[2]);
+  const auto fault = wires_[1]->last(proto::FromLeader::kFailure).failure().fault();
+  EXPECT_EQ(fault.peer(), "worker:0");
+  EXPECT_THAT(fault.message(), AllOf(HasSubstr("the leader, was stopped for 7.2 s"),
+                                     HasSubstr(roster_.described(2))));
+}
+
+TEST_F(LeaderStateTest, AStopThatWasTooShortToGiveItUpExcusesNobody) {
+  join_all();
+  state_.was_away(milliseconds(3000), now_);
+  state_.closed(wires_[2]);
+  EXPECT_EQ(wires_[1]->last(proto::FromLeader::kFailure).failure().fault().peer(), "worker:2");
+}
+
+TEST_F(LeaderStateTest, AStopThatWasLongAgoExcusesNobody) {
+  join_all();
+  state_.was_away(seconds(20), now_);
+  pass(milliseconds(3000), {0, 1, 2});
+  state_.closed(wires_[2]);
+  EXPECT_EQ(wires_[1]->last(proto::FromLeader::kFailure).failure().fault().peer(), "worker:2");
+}
+
 TEST(RunningClock, LeavesOutTheTimeInWhichItWasNotRead) {
   const Time start = Time() + std::chrono::hours(5);
   RunningClock clock(seconds(1), start);
   EXPECT_EQ(clock.now(start + milliseconds(900)), start + milliseconds(900));
   EXPECT_EQ(clock.now(start + milliseconds(30'900)), start + milliseconds(1900));
+  EXPECT_EQ(clock.last_step(), seconds(30));
   EXPECT_EQ(clock.now(start + milliseconds(31'000)), start + milliseconds(2000));
+  EXPECT_EQ(clock.last_step(), milliseconds(100));
 }
 
 TEST_F(LeaderStateTest, TellsOfThoseWhomItRefusesOnceAMinuteForEachHost) {

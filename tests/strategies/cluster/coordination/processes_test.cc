@@ -127,11 +127,12 @@ TEST_F(Processes, AFrozenLeaderIsDeclaredDeadByTheOthers) {
   tasks_[0]->send(SIGSTOP);
   expect_failure(0, "counts as dead: silent for", 0);
   EXPECT_LT(seconds_since(begin), 8);
-  // When it wakes, it finds itself alone, and says so.
+  // When it wakes, it finds itself alone, and blames none of the others.
   for (const int rank : {1, 2}) tasks_[rank]->tell("end");
   for (const int rank : {1, 2}) EXPECT_EQ(tasks_[rank]->wait(), 0);
   tasks_[0]->send(SIGCONT);
   tasks_[0]->wait_for("failed UNAVAILABLE");
+  EXPECT_THAT(tasks_[0]->wait_for("(peer worker:0)"), HasSubstr("the job has given up this task"));
 }
 
 TEST_F(Processes, ATaskThatIsStartedAgainReplacesItsFrozenSelf) {
