@@ -1,5 +1,6 @@
 #include "strategies/cluster/coordination/grpc_server.h"
 
+#include <optional>
 #include <utility>
 
 #include <grpcpp/grpcpp.h>
@@ -8,6 +9,7 @@
 #include "strategies/cluster/coordination/grpc_credentials.h"
 #include "strategies/cluster/coordination/listener.h"
 #include "strategies/cluster/net/arrivals.h"
+#include "strategies/cluster/net/descriptor_reserve.h"
 #include "strategies/cluster/net/http2_guard.h"
 #include "strategies/cluster/net/internet_address.h"
 
@@ -96,6 +98,8 @@ class GrpcServer::Network {
   }
 
   void accept(net::Descriptor socket) {
+    if (socket.get() >= net::first_reserved_descriptor())
+      return refuse_for_want_of_descriptors(net::InternetAddress::of_peer(socket));
     if (options_.prepare) options_.prepare(socket);
     if (arrivals_)
       arrivals_->add(std::move(socket));
@@ -114,16 +118,30 @@ class GrpcServer::Network {
 
   // He is known without the work of a handshake, and by his host, which gRPC does not tell.
   void refuse_plain_text(const net::Descriptor& socket) const {
-    const auto peer = net::InternetAddress::of_peer(socket);
-    options_.refused(peer ? peer->host() : "",
-                     Error(Code::kPermissionDenied,
-                           "it does not speak TLS, as the tasks of this job do "
-                           "(COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA)"));
+    refuse(net::InternetAddress::of_peer(socket),
+           Error(Code::kPermissionDenied,
+                 "it does not speak TLS, as the tasks of this job do "
+                 "(COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA)"));
+  }
+
+  void refuse_for_want_of_descriptors(const std::optional<net::InternetAddress>& peer) const {
+    refuse(peer, Error(Code::kResourceExhausted,
+                       str("this process has no file descriptors left for it: besides a reserve, ",
+                           net::first_reserved_descriptor(),
+                           " may be open (ulimit -n), and each task that is connected takes ",
+                           guard_ ? "three" : "one")));
+  }
+
+  void refuse(const std::optional<net::InternetAddress>& peer, const Error& error) const {
+    options_.refused(peer ? peer->host() : "", error);
   }
 
   void give_to_grpc(net::Descriptor socket) {
-    if (guard_) socket = guard_->guard(std::move(socket));
-    if (!socket) return;
+    if (guard_) {
+      const auto peer = net::InternetAddress::of_peer(socket);
+      socket = guard_->guard(std::move(socket));
+      if (!socket) return refuse_for_want_of_descriptors(peer);
+    }
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = socket.release();
     acceptor_->HandleNewConnection(&connection);

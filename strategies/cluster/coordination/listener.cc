@@ -5,13 +5,11 @@
 #include <new>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/start_threads.h"
 #include "core/base/system_error.h"
-#include "strategies/cluster/net/descriptor_reserve.h"
 #include "strategies/cluster/net/port_holder.h"
 #include "strategies/cluster/net/socket.h"
 
@@ -85,19 +83,14 @@ void Listener::run() {
 }
 
 void Listener::accept_all(int listening) {
-  const int reserved = net::first_reserved_descriptor();
   for (;;) {
     const int descriptor = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (descriptor >= 0 && descriptor < reserved) {
+    if (descriptor >= 0) {
       net::set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
       try {
         accepted_(descriptor);
       } catch (const std::bad_alloc&) {  // who has called may call again
       }
-      continue;
-    }
-    if (descriptor >= 0) {
-      close(descriptor);
       continue;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return;

@@ -14,7 +14,7 @@ namespace cohort::coordination {
 
 // Accepts connections at an address until it is destroyed. Unlike gRPC's own listener, it never
 // shares a port with another program, and it outlives a want of file descriptors: connections wait
-// in the system's queue, or are closed, until there are some again. So it does a want of memory.
+// in the system's queue until there are some again. So it does a want of memory.
 class Listener {
  public:
   // `accepted` is called on a thread of the listener and owns the descriptor, also where it throws
