@@ -28,8 +28,9 @@ class Callback {
   virtual ~Callback() = default;
 
   virtual void on_train_begin(Training& /*training*/) {}
-  // Also after stop() and after an interrupt, but not after an error. Unless interrupted, weights
-  // are their averages by now, where the optimizer has them (optim::EmaOptions).
+  // Also after stop() and after an interrupt, but not after an error. Weights are their averages by
+  // now, where the optimizer has them (optim::EmaOptions), unless fit() was interrupted or has
+  // taken no step.
   virtual void on_train_end(Training& /*training*/) {}
   // Also when an epoch is gone on with in its middle: training.step() is not 0 then.
   virtual void on_epoch_begin(Training& /*training*/) {}

@@ -166,9 +166,10 @@ CallbackPtr StepReport(const StepReportOptions& options = {});
 CallbackPtr TerminateOnNaN();
 
 // Validates by the averages that the optimizer keeps (optim::EmaOptions), which are exchanged with
-// the weights for as long. What else looks at weights in training, such as EarlyStopping's
-// restore_best_weights, sees those that are trained. kFailedPrecondition when training begins and
-// the optimizer keeps none.
+// the weights for as long; an error of validation leaves them exchanged, until
+// Optimizer::swap_averages() is called once more. What else looks at weights in training sees those
+// that are trained: the best ones that EarlyStopping restores, in the place of the averages that
+// fit() ends with, are such. kFailedPrecondition when training begins and the optimizer keeps none.
 CallbackPtr SwapEMAWeights();
 
 struct TensorBoardOptions {

@@ -165,10 +165,10 @@ class Model {
   // which were given no names.
   void compile(CompileOptions options);
 
-  // Trains; with OptimizerOptions::ema the weights are the averages in the end. Errors name the
-  // epoch and step, or its validation. After SIGINT (see init()), SIGTERM or what else
-  // CatchTermination takes for it, on any worker, it stops with the step or the batch of validation
-  // under way, calls on_train_end, and throws kCancelled.
+  // Trains; with OptimizerOptions::ema the weights are the averages in the end, if there was a step
+  // to take or a backup of one. Errors name the epoch and step, or its validation. After SIGINT
+  // (see init()), SIGTERM or what else CatchTermination takes for it, on any worker, it stops with
+  // the step or the batch of validation under way, calls on_train_end, and throws kCancelled.
   History fit(const data::Dataset& dataset, const FitOptions& options = {});
   // Here and below, of tensors: x is the only input of the network and y the labels of its only
   // output, a row each.

@@ -188,7 +188,8 @@ History Training::run() {
     run_epoch();
     if (!interrupted_ && step_ > 0) end_epoch();
   }
-  if (!interrupted_)  // else it is to go on from what was trained
+  // An interrupted one is to go on from what was trained. Without a step weights stay as they are.
+  if (!interrupted_ && has_trained_)
     model_.optimizer().finalize_variable_values(model_.trainable_variables());
   call(&Callback::on_train_end);
   if (interrupted_)
@@ -240,6 +241,7 @@ void Training::run_step(const data::DistributedBatch& batch, Clock::time_point s
   call(&Callback::on_batch_begin);
   const auto begin = StepMeter::now(model_.strategy());
   stepper_.train(batch, options_.class_weight, totals_);
+  has_trained_ = true;
   step_meter_.add_run(begin, StepMeter::now(model_.strategy()));
   ++step_;
   if (!end_by_ && model_.strategy().workers().stop_requested()) {
@@ -409,6 +411,7 @@ void Training::go_on_from(Position position) {
   seconds_before_ = position.seconds;
   totals_ = std::move(position.totals);
   resume_ = std::move(position.place);
+  has_trained_ = true;
   stepper_.find_step();
   stepper_.continue_tests_at(position.tested);
 }

@@ -154,6 +154,7 @@ class Training {
   std::optional<int64_t> steps_;
   std::optional<Place> resume_;  // where to begin the present epoch
   bool interrupted_ = false, has_validated_ = false;
+  bool has_trained_ = false;  // in this call, or in that which a backup is of
   std::optional<Error> error_at_end_;
   Clock::duration grace_{0};
   std::optional<Clock::time_point> end_by_;  // once a stop was asked for

@@ -64,6 +64,34 @@ TEST(Ema, AFitThatFailsLeavesWhatWasTrained) {
   EXPECT_TRUE(weights_of(model) == trained);
 }
 
+TEST(Ema, AFitWithoutAStepLeavesTheWeightsAsTheyAre) {
+  const std::string path = make_folder() + "/weights.safetensors";
+  classifier().save_weights(path);
+  auto model = averaged_classifier();
+  const auto train = [&](int64_t epochs) {
+    model.fit(points(40).batch(8), {.epochs = epochs, .verbose = kSilent});
+  };
+  train(1);
+  model.load_weights(path);
+  const std::string loaded = weights_of(model);
+  train(0);
+  EXPECT_TRUE(weights_of(model) == loaded);
+}
+
+TEST(Ema, AFitThatABackupLeavesNoStepEndsWithTheAverages) {
+  const std::string folder = make_folder();
+  const auto train = [&] {
+    auto model = averaged_classifier();
+    model.fit(points(40).batch(8),
+              {.epochs = 2,
+               .callbacks = {callbacks::BackupAndRestore(folder, {.delete_checkpoint = false})},
+               .verbose = kSilent});
+    return weights_of(model);
+  };
+  const std::string expected = train();
+  EXPECT_TRUE(train() == expected);
+}
+
 TEST(SwapEMAWeights, ValidatesByTheAveragesAndTrainsTheWeights) {
   const auto test = points(50, /*seed=*/8).batch(10);
   const auto train = [&](Model& model, std::vector<CallbackPtr> callbacks) {
