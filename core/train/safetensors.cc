@@ -323,6 +323,9 @@ class Reader {
 
   void verify(const Entry& entry, const Tensor& tensor,
               const std::map<std::string, std::string>& checks) const {
+    if (!entry.unsupported.empty())
+      corrupt(kLengthBytes, "tensor \"", entry.name, "\" is ", entry.unsupported,
+              ", of a dtype that is not written with checks", kIfEdited);
     const auto expected = checks.find(check_key(entry.name));
     if (expected == checks.end())
       corrupt(kLengthBytes, "tensor \"", entry.name, "\" has no check, and others have", kIfEdited);

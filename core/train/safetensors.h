@@ -29,9 +29,10 @@ void write_safetensors(const std::string& path, const Safetensors& content);
 void require_utf8(const Safetensors& content);
 
 // Reads a whole file. Every size in it is checked before memory is allocated by it; what does not
-// fit the format is kDataLoss naming the file and the byte offset, and so is a tensor that does not
-// fit its check, where the file has checks: a program that edits one has to drop them. A dtype that
-// is not one of the format, or more axes than Shape has, is kUnimplemented.
+// fit the format is kDataLoss naming the file and the byte offset. So is, where the file has
+// checks, a tensor that does not fit its own, or is `unsupported`, which write_safetensors() writes
+// none of: a program that edits one has to drop them. A dtype that is not one of the format, or
+// more axes than Shape has, is kUnimplemented.
 Safetensors read_safetensors(const std::string& path);
 // Its metadata alone, for which the bytes of tensors are not read; errors are those of the rest.
 std::map<std::string, std::string> read_safetensors_metadata(const std::string& path);

@@ -503,7 +503,7 @@ TEST_F(DamagedBackups, GiveWayToTheOneBefore) {
 
 TEST_F(DamagedBackups, WhoseHeaderIsDamagedGiveWayToTheOneBefore) {
   const std::string expected = continued();
-  for (const char* const damaged : {"\"F72\"", "1e999"}) {
+  for (const char* const damaged : {"\"F72\"", "\"U32\"", "1e999"}) {
     EXPECT_THROW(continued(13), Error);
     const std::string dtype = "\"F32\"";
     std::string bytes = read_file(newest_);
