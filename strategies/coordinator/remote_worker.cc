@@ -80,7 +80,7 @@ void RemoteWorker::shut_down() {
 
 bool RemoteWorker::wait_until_asked(Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  while (!was_asked_to_end_ && !interrupted() && Clock::now() < deadline)
+  while (!was_asked_to_end_ && (attached_ || !interrupted()) && Clock::now() < deadline)
     changed_.wait_until(lock, std::min(deadline, Clock::now() + kInterruptInterval));
   return was_asked_to_end_;
 }

@@ -65,7 +65,7 @@ class RemoteWorker final : public ClientStream::Listener {
   void cancel();
   // Asks the worker to end, as soon as it is there.
   void shut_down();
-  // Waits until it has been asked, after an interrupt no longer; whether it has.
+  // Waits until it has been asked, after an interrupt only where it is there; whether it has.
   bool wait_until_asked(Clock::time_point deadline);
   // Waits until it has ended, or is away.
   void wait_for_end(Clock::time_point deadline);

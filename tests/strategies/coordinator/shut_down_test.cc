@@ -42,6 +42,16 @@ TEST(ClusterCoordinator, EndsWorkersThatComeWhenItHasNothingForThem) {
   EXPECT_FALSE(cluster.lines.has("not asked to end"));
 }
 
+TEST(ClusterCoordinator, EndsWorkersThatAreThereAlsoAfterAnInterrupt) {
+  TestCluster cluster(3);
+  const auto coordinator = cluster.coordinator();
+  coordinator->wait_for_workers();
+  request_stop(StopRequest::kInterrupt);
+  coordinator->shut_down();
+  init();  // forgets it
+  EXPECT_FALSE(cluster.lines.has("not asked to end"));
+}
+
 TEST(ClusterCoordinator, GivesNoWorkToWorkersThatItHasEnded) {
   TestCluster cluster(1);
   const auto coordinator = cluster.coordinator();
