@@ -98,7 +98,7 @@ RowGradient UpdateRound::combined(const IncomingPush* last) const {
   const double all = weight_ + (last ? last->weight : 0);
   std::vector<RowGradient> parts;
   const auto take = [&](const std::vector<int64_t>& rows, const Tensor& values, double weight) {
-    const double factor = all == 0 ? 1 : weight * size() / all;
+    const double factor = all == 0 || !is_floating(values.dtype()) ? 1 : weight * size() / all;
     // A row without a gradient is not to be moved by a rule that goes on from the last ones.
     if (factor == 0) return;
     parts.push_back({rows, factor == 1 ? values : values.clone()});
