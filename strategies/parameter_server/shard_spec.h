@@ -15,7 +15,7 @@ namespace cohort {
 struct RowInitializer {
   enum class Kind : int { kConstant = 0, kUniform = 1, kNormal = 2 };
   Kind kind = Kind::kConstant;
-  // But of constants, numbers are finite, and so is their difference.
+  // Of random numbers both are finite, and so is their difference.
   double a = 0;  // the constant; the lower bound; the mean
   double b = 0;  // the upper bound; the standard deviation
   uint64_t seed = 0;
