@@ -71,7 +71,11 @@ class SharedMemoryCommunicator final : public HostCommunicator {
     Post& post = begin_turn(call);
     collective_ = collective;
     post.num_events = 0;
-    note_mistake(find_mistake(call, meeting_.number(rank_), whole_size_), post);
+    const int number = meeting_.number(rank_);
+    std::optional<Error> mistake = find_mistake(call, number, whole_size_);
+    // Where all ranks of this host make it, those of others have to be told whose it is.
+    if (mistake) mistake = mistake->with_context(str("rank ", number));
+    note_mistake(mistake, post);
     meeting_.set_warns(true);
     meeting_.meet([&] { return describe(call); });
     meeting_.set_warns(false);  // whoever is late in the call itself waits for the other hosts
