@@ -243,7 +243,8 @@ std::vector<Part> exchange_tensors(Communicator& group, std::span<const Tensor> 
   for (size_t n = 0; n < words.size(); ++n) {
     const Neighbour& neighbour = row.neighbours[n];
     if (neighbour.weight > 0) {
-      Part& part = parts.emplace_back(std::vector<Tensor>(), neighbour.weight);
+      parts.push_back({{}, neighbour.weight});
+      Part& part = parts.back();
       for (const Tensor& tensor : tensors) {
         part.tensors.emplace_back(tensor.dtype(), tensor.shape());
         messages.receive(part.tensors.back().raw(), tensor.bytes(), neighbour.rank);
