@@ -99,7 +99,7 @@ void schedule(ParameterServerStrategy& strategy, const Model& model, const losse
   if (!folders.logs.empty()) events.emplace(folders.logs);
   const auto step = strategy.function([&](const BatchValues& batch) {
     const Value logits = model({batch["ids"], batch["dense"]}, {.training = true});
-    const Value mean = ops::reduce_mean(loss.per_example(batch["label"], logits));
+    Value mean = ops::reduce_mean(loss.per_example(batch["label"], logits));
     model.optimizer().minimize(mean, model.trainable_variables());
     return mean;
   });

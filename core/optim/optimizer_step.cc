@@ -137,7 +137,7 @@ Optimizer::State::Step::Step(State& state) : state_(state), calls_(state.iterati
 
 Value Optimizer::State::Step::count_own_call() const {
   const Value before = state_.own_calls->read();
-  const Value is_last =
+  Value is_last =
       ops::equal(before, ops::constant(state_.accumulation_steps() - 1.0, before.dtype()));
   state_.own_calls->assign(ops::where(is_last, ops::constant(0, before.dtype()), before + 1.0));
   return is_last;

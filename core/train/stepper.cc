@@ -53,7 +53,7 @@ Value count_of(const Stepper::Rows& rows) {
 // What these rows have of the loss of the global batch.
 Value share_of_loss(const losses::Loss& loss, const Value& label, const Value& predicted,
                     const Value& weights, const Stepper::Rows& rows) {
-  const Value sum = ops::reduce_sum(loss.per_example(label, predicted, weights));
+  Value sum = ops::reduce_sum(loss.per_example(label, predicted, weights));
   if (const Value divisor = loss.divisor(label, predicted, weights); divisor.defined())
     return sum / as(sum.dtype(), sum_or_infinity(divisor));
   if (loss.reduction() == losses::Reduction::kSum) return sum;

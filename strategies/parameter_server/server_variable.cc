@@ -269,7 +269,7 @@ std::vector<std::shared_ptr<Variable>> ServerVariable::move_by(
   for (const auto& slot : rule.slots()) info->slots.push_back(slot.name);
   const std::lock_guard lock(mutex_);
   if (present.defined()) {
-    initial_value_ = [present] { return present; };
+    initial_value_ = [value = present] { return value; };
     initial_rows_ = {};
   }
   if (had_shards && lazy_) rows_of_ = info_->key;

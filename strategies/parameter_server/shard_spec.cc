@@ -36,7 +36,7 @@ void ShardSpec::check(size_t max_bytes) const {
     if (std::isnan(slot.initial))
       invalid("shard \"", name, "\": slot \"", slot.name, "\" begins with NaN");
   }
-  if (update.slots.size() > 0 && update.dense.empty() && update.by_rows.empty())
+  if (!update.slots.empty() && update.dense.empty() && update.by_rows.empty())
     invalid("shard \"", name, "\" has slots but no update");
   if (whole.dtype == DType::kBool && !(update.dense.empty() && update.by_rows.empty()))
     invalid("shard \"", name, "\" is ", whole.dtype, ", which has no gradient");
