@@ -43,7 +43,6 @@ Range parse_nnodes(const std::string& text) {
 }
 
 int parse_rank(const std::string& text, int max_nodes) {
-  if (text.empty()) return -1;
   const auto rank = number(text, 0, max_nodes - 1);
   if (!rank) {
     invalid("--node_rank=", text, " is not allowed: expected an integer from 0 to ", max_nodes - 1,
@@ -80,14 +79,16 @@ std::optional<NodeOptions> parse_node_options(Flags& flags) {
   const bool plaintext =
       flags.boolean("allow_plaintext", false, "nodes may talk in plain text beyond this host");
 
-  const Range range = parse_nnodes(nnodes.empty() ? "1" : nnodes);
-  if (nnodes.empty()) refuse_flags_of_nodes(flags);
+  // What is given but empty is a mistake, as of a script's variable that is not set.
+  const bool is_given = flags.is_given("nnodes");
+  const Range range = parse_nnodes(is_given ? nnodes : "1");
+  if (!is_given) refuse_flags_of_nodes(flags);
   if (rendezvous.empty() && range.max > 1) {
     invalid("--nnodes=", nnodes,
             " needs --rendezvous=HOST:PORT, where node 0 can be reached by all");
   }
   if (job_id.size() > kMaxJobId) invalid("--job_id is longer than ", kMaxJobId, " bytes");
-  const int place = parse_rank(rank, range.max);
+  const int place = flags.is_given("node_rank") ? parse_rank(rank, range.max) : -1;
   const std::string own_host = host.empty() ? "" : Address::of(host, 1, "--host").host();
   if (rendezvous.empty()) return std::nullopt;
   NodeOptions options = {.rendezvous = Address::parse(rendezvous, "--rendezvous")};

@@ -411,7 +411,7 @@ TEST(NodesFlags, AreChecked) {
     EXPECT_THAT(run.errors, HasSubstr(message));
   };
   const std::string there = "--rendezvous=127.0.0.1:29400";
-  for (const char* bad : {"1:2:3", "0", "0:2", "-1", "x", "1:", ":2", "2x", "1001"}) {
+  for (const char* bad : {"", "1:2:3", "0", "0:2", "-1", "x", "1:", ":2", "2x", "1001"}) {
     expect({std::string("--nnodes=") + bad, there}, 2,
            std::string("--nnodes=") + bad + " is not allowed: expected N or MIN:MAX");
   }
@@ -429,6 +429,7 @@ TEST(NodesFlags, AreChecked) {
          "in plain text, beyond this host");
   // Also on one host, where they have no effect.
   expect({"--nnodes=1", "--node_rank=abc"}, 2, "--node_rank=abc is not allowed");
+  expect({"--nnodes=1", "--node_rank="}, 2, "--node_rank= is not allowed");
   expect({"--nnodes=1:1", "--node_rank=7"}, 2, "--node_rank=7 is not allowed");
   expect({"--nnodes=1", "--host=0.0.0.0"}, 2, "--host");
   expect({"--nnodes=1", "--job_id=" + std::string(1001, 'j')}, 2, "--job_id is longer than 1000");
