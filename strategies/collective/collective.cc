@@ -65,6 +65,26 @@ TensorSpec broadcast_spec(Communicator& group, const Tensor& value, int root) {
   return spec_of(header, root);
 }
 
+// That all ranks give a tensor for each rank, or the same error on all.
+void check_parts(Communicator& group, const std::vector<Tensor>& values) {
+  struct Given {
+    int64_t count, defined;  // tensors, and those ahead of the first that is not defined
+  };
+  const auto undefined = std::ranges::find_if_not(values, &Tensor::defined);
+  const Given own = {std::ssize(values), undefined - values.begin()};
+  std::vector<Given> all(at(group.size()));
+  group.all_gather(&own, all.data(), std::vector<int64_t>(all.size(), int64_t{sizeof own}));
+  for (int r = 0; r < group.size(); ++r) {
+    const auto [count, defined] = all[at(r)];
+    if (count != group.size())
+      invalid("an all-to-all takes a tensor for each of the ", group.size(), " ranks, but rank ", r,
+              " gave ", count);
+    if (defined != count)
+      invalid("an all-to-all takes a tensor for each of the ranks, but the one of rank ", r,
+              " for rank ", defined, " is not defined");
+  }
+}
+
 void check_size(int64_t bytes, int rank) {
   if (bytes < 0 || bytes > kMostBytes)
     invalid("rank ", rank, " gave ", bytes, " bytes; allowed are 0 to ", kMostBytes);
@@ -135,15 +155,8 @@ std::vector<Tensor> all_to_all(Communicator& group, const std::vector<Tensor>& v
   for (size_t r = 0; r < size && values.size() == size; ++r) own[r] = header_of(values[r]);
   const std::vector<int64_t> of_headers(size, int64_t{sizeof(TensorHeader)});
   group.all_to_all(own.data(), of_headers, others.data(), of_headers);
-  std::vector<int64_t> well(size), sent, received;
-  const int64_t is_well =
-      values.size() == size &&
-      std::all_of(values.begin(), values.end(), [](const Tensor& t) { return t.defined(); });
-  group.all_gather(&is_well, well.data(), std::vector<int64_t>(size, int64_t{sizeof is_well}));
-  for (size_t r = 0; r < size; ++r)
-    if (well[r] == 0)
-      invalid("an all-to-all takes a tensor for each of the ", size, " ranks, but rank ", r,
-              " did not give as many, or some that are not defined");
+  check_parts(group, values);
+  std::vector<int64_t> sent, received;
   std::vector<Tensor> results;
   for (size_t r = 0; r < size; ++r) {
     const TensorSpec spec = spec_of(others[r], static_cast<int>(r));
@@ -175,9 +188,9 @@ void send(Communicator& group, const Tensor& value, int destination, int tag) {
 Message receive(Communicator& group, int source, int tag) {
   TensorHeader header;
   const Received received = group.receive(&header, sizeof header, source, tag);
-  const TensorSpec spec = spec_of(header, received.source);
   if (received.bytes != sizeof header)
     fail(Code::kDataLoss, "rank ", received.source, " has sent what describes no tensor");
+  const TensorSpec spec = spec_of(header, received.source);
   Message message{Tensor(spec.dtype, spec.shape), received.source, received.tag};
   group.receive(message.value.raw(), bytes_of(spec), message.source, message.tag);
   return message;

@@ -100,7 +100,11 @@ TEST_P(CollectiveTest, MistakesAreTheSameErrorOnAllRanksAndEndNothing) {
                 HasSubstr("rank 1 gave a scalar"));
     std::vector<Tensor> parts(rank == 2 ? 2 : 3, Tensor::scalar(1.0f));
     EXPECT_THAT(testing::error_of([&] { all_to_all(group, parts); }).message(),
-                HasSubstr("rank 2 did not give as many"));
+                HasSubstr("each of the 3 ranks, but rank 2 gave 2"));
+    parts = std::vector<Tensor>(3, Tensor::scalar(1.0f));
+    if (rank == 0) parts[1] = Tensor();
+    EXPECT_THAT(testing::error_of([&] { all_to_all(group, parts); }).message(),
+                HasSubstr("the one of rank 0 for rank 1 is not defined"));
     EXPECT_EQ(all_reduce(group, Tensor::scalar(1.0f)).item(), 3);
   });
 }
@@ -221,6 +225,22 @@ TEST_P(CollectiveTest, RanksSendToEachOtherBeforeTheyReceive) {
     for (Pending& one : sending) one.wait();
     EXPECT_EQ(testing::error_of([&] { start_send(group, Tensor(), 1 - rank); }).code(),
               Code::kInvalidArgument);
+    barrier(group);
+  });
+}
+
+TEST_P(CollectiveTest, WhatDescribesNoTensorIsToldAsThat) {
+  on_all(2, [](int rank, Communicator& group) {
+    const int64_t nothing = 0;
+    for (const int64_t bytes : {int64_t{0}, int64_t{sizeof nothing}}) {
+      if (rank == 0) {
+        group.send(&nothing, bytes, 1, 6);
+        continue;
+      }
+      const Error error = testing::error_of([&] { receive(group, 0, 6); });
+      EXPECT_EQ(error.code(), Code::kDataLoss) << error.what();
+      EXPECT_THAT(error.message(), HasSubstr("rank 0 has sent what describes no tensor"));
+    }
     barrier(group);
   });
 }
