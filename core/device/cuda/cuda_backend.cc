@@ -36,14 +36,10 @@ class CudaBackend final : public DeviceBackend {
   std::unique_ptr<Stream> make_stream(Device device) override { return make_cuda_stream(device); }
 
   void copy_to_host(Device device, const void* source, void* target, size_t bytes) override {
-    enter_gpu(device);
-    COHORT_CUDA(device, cudaMemcpy(target, source, bytes, cudaMemcpyDeviceToHost));
+    Gpus::instance().use(device).copy(source, target, bytes, cudaMemcpyDeviceToHost);
   }
   void copy_from_host(Device device, const void* source, void* target, size_t bytes) override {
-    enter_gpu(device);
-    COHORT_CUDA(device, cudaMemcpy(target, source, bytes, cudaMemcpyHostToDevice));
-    // From pageable memory it may return before the last piece has arrived.
-    COHORT_CUDA(device, cudaStreamSynchronize(cudaStreamLegacy));
+    Gpus::instance().use(device).copy(source, target, bytes, cudaMemcpyHostToDevice);
   }
 };
 

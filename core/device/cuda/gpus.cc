@@ -45,6 +45,12 @@ std::shared_ptr<Buffer> Gpu::allocate(size_t bytes, std::string_view purpose) {
           }};
 }
 
+void Gpu::copy(const void* source, void* target, size_t bytes, cudaMemcpyKind kind) {
+  enter();
+  COHORT_CUDA(device_, cudaMemcpyAsync(target, source, bytes, kind, stream_));
+  COHORT_CUDA(device_, cudaStreamSynchronize(stream_));
+}
+
 void Gpu::trim() {
   cudaStreamSynchronize(stream_);  // what was freed is free now
   cudaMemPoolTrimTo(pool_, 0);

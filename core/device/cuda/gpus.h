@@ -24,6 +24,9 @@ class Gpu {
   // Makes this GPU's card the one that CUDA calls of this thread go to.
   void enter() const;
   std::shared_ptr<Buffer> allocate(size_t bytes, std::string_view purpose);
+  // Complete on return, and not ordered with other streams: not by CUDA's legacy stream, which
+  // waits for those of libraries and may spoil what another thread records.
+  void copy(const void* source, void* target, size_t bytes, cudaMemcpyKind kind);
   // Gives the card back what the pool keeps of freed memory.
   void trim();
   // Lets `card` read and write this GPU's memory directly, where the cards can.
@@ -36,7 +39,7 @@ class Gpu {
   const LogicalGpu description_;
   MemoryLedger ledger_;
   cudaMemPool_t pool_ = nullptr;
-  cudaStream_t stream_ = nullptr;  // orders allocations
+  cudaStream_t stream_ = nullptr;  // of allocations, and of copies
 };
 
 // The logical GPUs of this process. Thread-safe.
