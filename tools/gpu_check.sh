@@ -4,21 +4,22 @@
 # --sanitizer[=TOOL]: the tests alone, by all three tools of compute-sanitizer or by one, which is slow. GPU_CHECK_SECONDS limits each
 # process, GPU_CHECK_TOTAL_SECONDS all of them, and GPU_CHECK_JOBS tests run at once; of the suites those run whose program and name
 # match GPU_CHECK_SUITES, an extended regular expression ('^gpu_kernels_test (Conv2D|MatMul)'). GPU_CHECK_MODELS and
-# GPU_CHECK_PRECISIONS are what is measured, and PYTHON is the interpreter that has PyTorch.
+# GPU_CHECK_PRECISIONS are what is measured, and PYTHON is the interpreter that has PyTorch. -- COMMAND runs a command in this folder
+# with the libraries of the tests. What has failed is listed at the end, each test with its reason.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" || exit
 wanted=${1:-all}
 case $wanted in
-  all | --tests | --benchmarks) tools=("") ;;
+  all | --tests | --benchmarks | --) tools=("") ;;
   --sanitizer) tools=(memcheck racecheck synccheck) ;;
   --sanitizer=?*) tools=("${wanted#*=}") ;;
   *)
-    echo "usage: $0 [--tests | --benchmarks | --sanitizer[=TOOL]]" >&2
+    echo "usage: $0 [--tests | --benchmarks | --sanitizer[=TOOL] | -- COMMAND...]" >&2
     exit 2
     ;;
 esac
+PATH=$PATH:${CUDA_PATH:-/usr/local/cuda}/bin
 if [[ $wanted == --sanitizer* ]]; then
-  PATH=$PATH:${CUDA_PATH:-/usr/local/cuda}/bin
   if ! command -v compute-sanitizer >/dev/null; then
     echo "there is no compute-sanitizer in PATH, nor in ${CUDA_PATH:-/usr/local/cuda}/bin" >&2
     exit 2
@@ -28,7 +29,7 @@ if [[ -f programs.tar.gz ]]; then
   tar --extract --gzip --no-same-owner --file programs.tar.gz || exit
 fi
 mkdir -p logs
-rm -f logs/failed
+python=${PYTHON:-python3}
 
 limit=${GPU_CHECK_SECONDS:-240} total=${GPU_CHECK_TOTAL_SECONDS:-570}
 [[ $wanted != --sanitizer* ]] || total=${GPU_CHECK_TOTAL_SECONDS:-14400}
@@ -39,7 +40,8 @@ trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM
 # The folders that may have the CUDA libraries: the toolkit's, and those of Python's nvidia-* packages.
 cuda_folders() {
   echo "${CUDA_PATH:-/usr/local/cuda}/lib64"
-  python3 - 2>/dev/null <<'PYTHON'
+  # shellcheck disable=SC2086  # PYTHON may be several words
+  $python - 2>/dev/null <<'PYTHON'
 import glob, os, site, sys
 for root in {*site.getsitepackages(), *sys.path}:
     for folder in sorted(glob.glob(os.path.join(root, "nvidia", "*", "lib"))):
@@ -48,6 +50,8 @@ PYTHON
 }
 # For our programs alone: others have libraries of their own.
 ours=(env "LD_LIBRARY_PATH=$PWD/lib:$(cuda_folders | sort -u | paste -sd:)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}")
+[[ $wanted != -- ]] || exec "${ours[@]}" "${@:2}"
+rm -f logs/failed
 
 # Runs a process as long as it may. What does not end when it is told to is killed.
 limited() {  # LOG COMMAND...
@@ -82,6 +86,21 @@ reason() {  # LOG
   grep -v '^\[' "$1" | grep -m 1 -A 2 -E "$pattern" | tr -s '\n ' ' ' | cut -c 1-240
 }
 
+note_failure() {  # LINE
+  echo "$1" >>logs/failed
+}
+
+# At the end, which is what is seen first: what there was no time for is counted, for it would hide the rest.
+show_failures() {
+  local most=40 failures unstarted
+  [[ -e logs/failed ]] || return
+  mapfile -t failures < <(grep -v 'no time left' logs/failed)
+  unstarted=$(grep -c 'no time left' logs/failed)
+  ((${#failures[@]} == 0)) || printf 'failed: %s\n' "${failures[@]:0:most}"
+  ((${#failures[@]} <= most)) || echo "failed: and $((${#failures[@]} - most)) more: logs/failed"
+  ((unstarted == 0)) || echo "failed: $unstarted had no time left"
+}
+
 # A line for each suite of gtest's list, with its number and tests: "Conv. 1 SamePadding Strides". Of long suites each 16 tests are a
 # part with a line of its own, so that they do not keep one process busy alone: "Conv. 2 Dilations".
 suites() {  # PROGRAM
@@ -100,6 +119,7 @@ check_suite() {  # PROGRAM TOOL SUITE PART TESTS...
   # Processes in the background hear nothing of the keyboard: told to end, they tell what they run.
   trap 'kill "${process:-}" 2>/dev/null; exit 143' TERM
   local program=$1 tool=$2 suite=$3 part=$4 run=("${ours[@]}" OMP_WAIT_POLICY=passive) name log begin note="" test passed=0 skipped=0 failed=0 result
+  local why
   name=${program#bin/}${suite:+ ${suite%.}}
   [[ $part == 1 ]] || name+=" $part"
   name+=${tool:+, $tool}
@@ -120,13 +140,14 @@ check_suite() {  # PROGRAM TOOL SUITE PART TESTS...
       [[ -n $note ]] || note=$(grep -A 1 -E 'Skipped$' "$log.part" | sed -n 2p)
       [[ -n $note ]] || note=$(grep -m 1 warning: "$log.part")
     else
-      ((failed)) || note="$test: status $result: $(reason "$log.part")"
+      why="$test: status $result: $(reason "$log.part")"
+      ((failed)) || note=$why
       failed=$((failed + 1))
+      note_failure "$name $why"
     fi
   done
   rm -f "$log.part"
   printf '%-52s %7s %8s %7s %8s  %s\n' "$name" "$passed" "$skipped" "$failed" "$((SECONDS - begin))" "$note"
-  ((failed == 0)) || touch logs/failed
 }
 
 check_programs() {  # TOOL
@@ -145,7 +166,7 @@ check_programs() {  # TOOL
   wait
   if ((!started)); then
     echo "no suite is one of GPU_CHECK_SUITES=$GPU_CHECK_SUITES"
-    touch logs/failed
+    note_failure "no suite is one of GPU_CHECK_SUITES"
   fi
 }
 
@@ -169,7 +190,7 @@ show_benchmark() {  # WHO PRECISION LOG STATUS NOTE
   if (($4)); then
     note="status $4: $(reason "$3")"
     # Without a card there is nothing to measure, as tests are skipped then.
-    grep -q 'no GPU' "$3" || touch logs/failed
+    grep -q 'no GPU' "$3" || note_failure "$1 $2: $note"
   elif warning=$(grep -m 1 warning: "$3"); then
     note+=" $warning"
   fi
@@ -197,7 +218,7 @@ measure_peer() {  # WHO MODEL PRECISION FLAGS...
 
 measure_buckets() {  # LOG FLAGS...
   local log=logs/$1.txt
-  limited "$log" "${ours[@]}" ./nccl_allreduce "${@:2}" || grep -q 'no GPU' "$log" || touch logs/failed
+  limited "$log" "${ours[@]}" ./nccl_allreduce "${@:2}" || grep -q 'no GPU' "$log" || note_failure "$1: $(reason "$log")"
   cat "$log"
 }
 
@@ -232,7 +253,6 @@ run_benchmarks() {
   done
 }
 
-python=${PYTHON:-python3}
 if [[ $wanted != --benchmarks ]]; then
   printf '%-52s %7s %8s %7s %8s  %s\n' "program and suite" passed skipped failed seconds note
   for tool in "${tools[@]}"; do
@@ -240,5 +260,6 @@ if [[ $wanted != --benchmarks ]]; then
   done
 fi
 [[ $wanted != all && $wanted != --benchmarks ]] || run_benchmarks
+show_failures
 echo "details: $PWD/logs"
 [[ ! -e logs/failed ]]

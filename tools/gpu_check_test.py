@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -119,6 +120,9 @@ class GpuCheck(unittest.TestCase):
         words = self.line_of(lines, "kernels Gpu ")
         self.assertEqual(words[:3], ["1", "0", "3"])
         self.assertRegex(words[4], r"^Hangs: status \d+: not done in 3 s")
+        failed = [line.removeprefix("failed: kernels Gpu ").split(":")[0] for line in lines if line.startswith("failed: ")]
+        self.assertEqual(failed, ["Hangs", "Crashes", "Fails"])
+        self.assertIn("failed: kernels Gpu Fails: status 1: a.cc:7: Failure Expected: 1", [line.rstrip() for line in lines])
         self.assertEqual(self.line_of(lines, "kernels Next ")[:3], ["1", "0", "0"])
         self.assertIn("a.cc:7: Failure", (self.folder / "logs/kernels_Gpu.txt").read_text(encoding="utf-8"))
         self.assertEqual(status, 1)
@@ -161,6 +165,7 @@ class GpuCheck(unittest.TestCase):
         lines, status = self.run_check(GPU_CHECK_TOTAL_SECONDS="1", GPU_CHECK_MODELS="mlp", GPU_CHECK_PRECISIONS="tf32")
         self.assertEqual(self.line_of(lines, "kernels Gpu ")[:3], ["0", "0", "2"])
         self.assertIn("no time left", " ".join(self.line_of(lines, "train mlp gpu:0 ")))
+        self.assertTrue(any(re.fullmatch(r"failed: \d+ had no time left", line) for line in lines), lines)
         self.assertEqual(status, 1)
 
     def test_measures_beside_pytorch_on_the_same_batch(self):
@@ -171,6 +176,15 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.line_of(lines, "  PyTorch, eager "), ["tf32", "3.00", "1.0", "cohort/torch=1.50"])
         self.assertEqual(self.line_of(lines, "  PyTorch, compiled "), ["tf32", "1.00", "1.0", "cohort/torch=0.50"])
         self.assertEqual(status, 0)
+
+    def test_runs_a_command_with_the_libraries_of_the_tests(self):
+        self.write("programs/shows", 'echo "$LD_LIBRARY_PATH"; pwd; exit 3')
+        self.write("python", f"echo {self.folder}/nvidia/cudnn/lib")
+        lines, status = self.run_check("--", "./shows")
+        self.assertEqual(lines[0].split(":")[0], f"{os.path.realpath(self.folder)}/lib")
+        self.assertIn(f"{self.folder}/nvidia/cudnn/lib", lines[0].split(":"))
+        self.assertEqual(lines[1:], [os.path.realpath(self.folder)])
+        self.assertEqual(status, 3)
 
     def test_shows_what_a_benchmark_warns_of(self):
         self.write("programs/train", _TRAIN + "; echo 'warning: steps on gpu:0 cannot be recorded' >&2")
