@@ -1,6 +1,7 @@
 // Measures all-reduces of gradient buckets between GPUs by NCCL: what a bucket takes the host to
 // start, and the cards to be done with. One rank shows what it costs where nothing is exchanged,
-// and --processes that processes reach each other, also where there is one card.
+// and --processes that processes reach each other, also where there is one card. --shared has
+// logical GPUs of one card add up there, which NCCL refuses, beside what the card takes to copy.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -23,6 +24,7 @@
 #include "core/device/device.h"
 #include "strategies/collective/make_communicators.h"
 #include "strategies/collective/nccl/device_group.h"
+#include "strategies/collective/shared_card/shared_card_library.h"
 #include "tests/strategies/collective/directory_store.h"
 
 namespace cohort::benchmarks {
@@ -31,12 +33,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kSizes[] = {4 << 10, 256 << 10, 1 << 20, 8 << 20, 64 << 20};
+constexpr size_t kCopied = size_t{512} << 20;
 constexpr int64_t kWarmUp = 5;
 constexpr auto kLimit = std::chrono::milliseconds(60'000);
 constexpr auto kLookInterval = std::chrono::milliseconds(20);
 
 struct Settings {
-  int64_t ranks, processes, buckets, repetitions;
+  int64_t ranks, processes, shared, buckets, repetitions;
 };
 
 Settings parse(int argc, char** argv) {
@@ -46,10 +49,14 @@ Settings parse(int argc, char** argv) {
                           {.min = 0, .max = 1024});
   s.processes = flags.integer("processes", 0, "processes that share the first GPU; 0: this alone",
                               {.min = 0, .max = 16});
+  s.shared = flags.integer("shared", 0, "logical GPUs that share the first GPU; 0: none",
+                           {.min = 0, .max = 16});
   s.buckets = flags.integer("buckets", 8, "buckets of a step", {.min = 1, .max = 1024});
   s.repetitions = flags.integer("repetitions", 51, "steps measured of each size", {.min = 1});
   flags.finish();
   if (s.ranks > 0 && s.processes > 0) invalid("--processes have one rank each, not --ranks");
+  if (s.shared > 0 && (s.ranks > 0 || s.processes > 0))
+    invalid("--shared is for one process and has that many ranks: without --ranks and --processes");
   return s;
 }
 
@@ -119,15 +126,17 @@ void verify(DeviceCollectives& device, Stream& stream, int ranks) {
 // A thread, a GPU and a stream for each rank of this process.
 class Ranks {
  public:
-  explicit Ranks(std::vector<std::unique_ptr<Communicator>> host) {
+  explicit Ranks(std::vector<std::unique_ptr<Communicator>> host,
+                 DeviceLibrary* library = nccl_library()) {
     std::vector<Device> devices;
     for (size_t r = 0; r < host.size(); ++r) {
       devices.push_back({DeviceType::kGpu, static_cast<int>(r)});
       streams_.push_back(device_backend(DeviceType::kGpu).make_stream(devices.back()));
     }
     DeviceGroup group = add_device_collectives(
-        std::move(host), {.library = nccl_library(), .devices = devices, .limit = kLimit});
-    if (!group.missing.empty()) fail(Code::kUnavailable, "NCCL has no group: ", group.missing);
+        std::move(host), {.library = library, .devices = devices, .limit = kLimit});
+    if (!group.missing.empty())
+      fail(Code::kUnavailable, library->name(), " has no group: ", group.missing);
     communicators_ = std::move(group.communicators);
   }
   ~Ranks() { end_together(std::move(communicators_)); }
@@ -180,6 +189,42 @@ void measure(const Settings& s, Ranks ranks) {
         size, static_cast<long long>(std::max<int64_t>(s.processes, 1)),
         static_cast<long long>(s.buckets), static_cast<long long>(bytes), median(times.start),
         whole, bus);
+    std::fflush(stdout);
+  }
+}
+
+// Gigabytes that the card reads and writes in a second while it copies.
+double copy_rate(Device device, int64_t repetitions) {
+  DeviceBackend& backend = device_backend(device.type);
+  const auto source = backend.allocate(device, kCopied, "what a benchmark copies"),
+             target = backend.allocate(device, kCopied, "the copy of a benchmark");
+  const auto stream = backend.make_stream(device);
+  std::vector<double> times;
+  for (int64_t i = -kWarmUp; i < repetitions; ++i) {
+    const auto begin = Clock::now();
+    stream->copy_within_device(source->data, target->data, kCopied);
+    stream->synchronize();
+    if (i >= 0) times.push_back(microseconds(Clock::now() - begin));
+  }
+  return 2 * static_cast<double>(kCopied) / median(times) / 1e3;
+}
+
+// Of each bucket, every rank's elements are read once and written once.
+void measure_shared_card(const Settings& s) {
+  count_gpus();
+  const auto size = static_cast<int>(s.shared);
+  set_logical_gpus(std::vector<LogicalGpu>(static_cast<size_t>(size), LogicalGpu{.card = 0}));
+  SharedCardLibrary library(size);
+  Ranks ranks(make_in_process_communicators(size), &library);
+  const double copied = copy_rate({DeviceType::kGpu, 0}, s.repetitions);
+  for (const int64_t bytes : kSizes) {
+    const double whole = median(ranks.run(s, bytes).whole);
+    const double moved = 2.0 * size * static_cast<double>(bytes) / whole / 1e3;
+    std::printf(
+        "cohort-shared-card ranks=%d buckets=%lld bytes=%lld bucket_us=%.1f moved_GBs=%.1f "
+        "copy_GBs=%.1f\n",
+        size, static_cast<long long>(s.buckets), static_cast<long long>(bytes), whole, moved,
+        copied);
     std::fflush(stdout);
   }
 }
@@ -242,6 +287,7 @@ void measure_processes(const Settings& s) {
 
 void measure(const Settings& s) {
   if (s.processes > 0) return measure_processes(s);
+  if (s.shared > 0) return measure_shared_card(s);
   const int gpus = count_gpus();
   if (s.ranks > gpus) invalid("--ranks=", s.ranks, ": this process has ", gpus, " GPUs");
   const auto on_gpus = [&](int64_t ranks) {

@@ -232,9 +232,11 @@ run_benchmarks() {
   show_versions
   printf 'PyTorch %s\n' "$torch"
 
-  # What buckets of gradients cost, with one rank and with a card for each, and between two processes that share the first card.
-  printf '\nall-reduces by NCCL\n'
+  # What buckets of gradients cost, with one rank and with a card for each, by NCCL; between two logical GPUs of the first card, which
+  # add up there; and by NCCL between two processes that share it.
+  printf '\nall-reduces on GPUs\n'
   measure_buckets nccl_allreduce
+  measure_buckets shared_card --shared=2
   # Contexts take turns on a card, so that these wait long for each other.
   measure_buckets nccl_processes --processes=2 --buckets=1 --repetitions=3
 

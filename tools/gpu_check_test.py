@@ -171,6 +171,7 @@ class GpuCheck(unittest.TestCase):
     def test_measures_beside_pytorch_on_the_same_batch(self):
         lines, status = self.run_check("--benchmarks", GPU_CHECK_MODELS="mlp", GPU_CHECK_PRECISIONS="tf32")
         self.assertIn("buckets", lines)
+        self.assertIn("buckets --shared=2", lines)
         self.assertIn("buckets --processes=2 --buckets=1 --repetitions=3", lines)
         self.assertEqual(self.line_of(lines, "train mlp gpu:0 "), ["tf32", "2.00", "3500.0"])
         self.assertEqual(self.line_of(lines, "  PyTorch, eager "), ["tf32", "3.00", "1.0", "cohort/torch=1.50"])
