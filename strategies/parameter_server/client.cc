@@ -60,14 +60,16 @@ void require_value(const char* what, const std::string& shard, const Tensor& ten
             " rows");
 }
 
+// Throws where some are refused, when all outcomes are there.
 void read_pushes(const pb::Updated& updated, UpdateResult& result) {
   for (const pb::Pushed& pushed : updated.pushed()) {
-    const int outcome = std::clamp(pushed.outcome(), 0, static_cast<int>(PushOutcome::kLate));
+    const int outcome = std::clamp(pushed.outcome(), 0, static_cast<int>(PushOutcome::kRefused));
     result.pushed.push_back({.outcome = static_cast<PushOutcome>(outcome),
                              .version = pushed.version(),
                              .staleness = pushed.staleness(),
                              .lost = pushed.lost()});
   }
+  if (updated.has_refusal()) throw parameter_server::error_of(updated.refusal());
 }
 
 // Appends to `filled` which pulls the values that follow are for.
@@ -248,6 +250,13 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
     changed = receive_update(link, until, pulls, pushes.size(), result);
   };
   std::map<std::string, Tensor> kept;  // by the compressor, before these
+  const auto put_back = [&](const ShardPush& push) {
+    if (const auto of = kept.find(push.shard); of != kept.end())
+      compressor_.put_back(of->first, of->second);
+  };
+  const auto is = [&](size_t push, PushOutcome outcome) {
+    return push < result.pushed.size() && result.pushed[push].outcome == outcome;
+  };
   try {
     for (const ShardPush& push : pushes) {
       if (is_compressed(push)) kept.try_emplace(push.shard, compressor_.residual(push.shard));
@@ -260,8 +269,9 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
     std::erase_if(payload, [](const Piece& piece) { return piece.bytes == 0; });
     calls_->call(request, payload, deadline, receive, wait);
   } catch (const Error& error) {
-    if (!may_have_been_made(error.code()))
-      for (auto& [shard, residual] : kept) compressor_.put_back(shard, std::move(residual));
+    const bool is_undone = result.pushed.empty() && !may_have_been_made(error.code());
+    for (size_t i = 0; i < pushes.size(); ++i)
+      if (is_undone || is(i, PushOutcome::kRefused)) put_back(pushes[i]);
     throw;
   }
   if (!changed.empty()) pull_again(pulls, changed, deadline, result);
@@ -269,6 +279,7 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
     Sequence& sequence = sequences_[pushes[i].shard];
     if (result.pushed[i].lost > 0) sequence.reported = sequence.acknowledged;
     sequence.acknowledged = sequence.last;
+    if (is(i, PushOutcome::kLate)) put_back(pushes[i]);
   }
   const std::lock_guard lock(pulled_mutex_);
   for (size_t i = 0; i < pulls.size(); ++i)

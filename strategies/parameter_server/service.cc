@@ -321,6 +321,8 @@ PushResult Service::push(Shard& shard, IncomingPush push) {
     case PushOutcome::kLate:
       ++late_;
       break;
+    case PushOutcome::kRefused:  // has thrown
+      break;
   }
   if (result.lost > 0 && !result.again)
     lost_.add(task, result.lost,

@@ -261,6 +261,7 @@ void UpdateExchange::apply(Push& push) {
   bool resume = false;
   {
     const std::lock_guard lock(mutex_);
+    if (error) push.result.outcome = PushOutcome::kRefused;
     if (error && !error_) error_ = error;
     --running_;
     resume = std::exchange(paused_, false);
@@ -284,7 +285,7 @@ void UpdateExchange::settle() {
     const std::lock_guard lock(mutex_);
     if (!complete_ || running_ > 0 || std::exchange(answered_, true)) return;
   }
-  if (error_) return caller_->refuse(*error_);
+  if (error_) return answer_refused();
   const Pull* const missing = missing_version();
   if (missing == nullptr) return answer();
   const auto is_ready = [self = shared_from_this()] {
@@ -312,6 +313,14 @@ const UpdateExchange::Pull* UpdateExchange::missing_version() const {
     return pull.at_least > 0 && pull.shard->version() < pull.at_least;
   });
   return found == pulls_.end() ? nullptr : &*found;
+}
+
+void UpdateExchange::answer_refused() {
+  if (std::ranges::all_of(pushes_, [](const Push& push) { return push.is_refused(); }))
+    return caller_->refuse(*error_);
+  service_.refused();
+  next_pull_ = pulls_.size();
+  caller_->reply();
 }
 
 void UpdateExchange::answer() {
@@ -382,6 +391,7 @@ std::optional<Message> UpdateExchange::next_message(const TakeMemory& take) {
       pushed.set_staleness(push.result.staleness);
       pushed.set_lost(push.result.lost);
     }
+    if (error_) write_refusal(*error_, updated.mutable_refusal());
   }
   Message message;
   size_t total = 0;

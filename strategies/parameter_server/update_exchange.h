@@ -24,7 +24,8 @@ namespace cohort::parameter_server {
 
 // Gradients in, values out. Every push is applied as soon as its own bytes are there, on the
 // server's threads, while the next ones arrive; a push whose bytes do not all arrive is not applied
-// at all. Pulls see all pushes of the request.
+// at all. Pulls see all pushes of the request. Where some pushes are refused, and others are not,
+// the answer says which; where all are, the request is refused.
 class UpdateExchange final : public Exchange, public std::enable_shared_from_this<UpdateExchange> {
  public:
   // Checks everything but the payload. Throws what the request is to be refused with.
@@ -52,6 +53,7 @@ class UpdateExchange final : public Exchange, public std::enable_shared_from_thi
     PushResult result;
 
     size_t row_bytes() const { return rows > 0 ? static_cast<size_t>(rows) * sizeof(int64_t) : 0; }
+    bool is_refused() const { return result.outcome == PushOutcome::kRefused; }
   };
   struct Pull {
     std::shared_ptr<Shard> shard;
@@ -84,6 +86,7 @@ class UpdateExchange final : public Exchange, public std::enable_shared_from_thi
   void assemble(Push& push);
   void decode(Push& push);
   void settle();
+  void answer_refused();
   void answer();
   // The first that waits for a version that is not there yet; or null.
   const Pull* missing_version() const;
@@ -105,7 +108,7 @@ class UpdateExchange final : public Exchange, public std::enable_shared_from_thi
   std::mutex mutex_;
   size_t running_ = 0;  // pushes that are being applied, or wait for it
   bool paused_ = false, complete_ = false, answered_ = false;
-  std::optional<Error> error_;
+  std::optional<Error> error_;  // of the first push that is refused
 
   bool header_sent_ = false;
   size_t next_pull_ = 0;

@@ -23,6 +23,7 @@ enum class PushOutcome : int {
   kRepeated = 1,  // it had been before
   kCounted = 2,   // synchronous: the update waits for others
   kLate = 3,      // synchronous: dropped, because it was computed from weights of another round
+  kRefused = 4,   // by an error: it has changed nothing
 };
 
 }  // namespace cohort

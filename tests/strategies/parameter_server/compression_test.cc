@@ -330,6 +330,59 @@ TEST_P(EveryCompression, KeepsNothingOfACallThatIsNotMade) {
   EXPECT_EQ(values_of(fetch(client, first)), (Floats{0, 0, 0, 0}));
 }
 
+ParameterClientOptions with_top_k(const std::string& task) {
+  return {.task = task,
+          .job_id = "job",
+          .compression = {.kind = Compression::kTopK, .top_k = 0.25},
+          .transport = transport()};
+}
+
+ShardPush gradient_of_v(const Floats& gradient) {
+  return {.shard = "v", .gradient = floats(gradient), .learning_rate = 1};
+}
+
+TEST(ErrorFeedback, OfAPushStaysWhereOnlyAnotherOfTheCallIsRefused) {
+  TestServer server;
+  ParameterClient client(server.address(), with_top_k("worker:0"), no_environment);
+  const ShardSpec spec = whole_shard("v", {DType::kFloat32, {4}});
+  for (const char* name : {"v", "table"})
+    client.create(whole_shard(name, {DType::kFloat32, {4}}), [] { return floats({0, 0, 0, 0}); });
+  const auto with_row = [](int64_t row, const Floats& gradient) {
+    return std::vector<ShardPush>{gradient_of_v(gradient),
+                                  {.shard = "table",
+                                   .gradient = floats({1}),
+                                   .learning_rate = 1,
+                                   .rows = std::vector<int64_t>{row}}};
+  };
+  client.update(with_row(0, {1, 8, 0, 0}), {});
+  EXPECT_ERROR(client.update(with_row(5, {0, 0, 4, -2}), {}), Code::kOutOfRange, "row 5");
+  EXPECT_EQ(values_of(fetch(client, spec)), (Floats{0, -8, -4, 0}));
+  for (int i = 0; i < 3; ++i) client.push(gradient_of_v({0, 0, 0, 0}));
+  EXPECT_EQ(values_of(fetch(client, spec)), (Floats{-1, -8, -4, 2})) << "each number once";
+  EXPECT_EQ(server->statistics().requests_refused, 1u);
+}
+
+TEST(ErrorFeedback, GoesOnFromEarlierPushesWhereOneIsDropped) {
+  TestServer server({.consistency = {.max_staleness = 0, .num_workers = 2, .backup_workers = 1}});
+  const ShardSpec spec = whole_shard("v", {DType::kFloat32, {4}});
+  ParameterClient quick(server.address(), with_top_k("worker:0"), no_environment),
+      slow(server.address(), with_top_k("worker:1"), no_environment);
+  for (ParameterClient* client : {&quick, &slow}) {
+    client->create(spec, [] { return floats({0, 0, 0, 0}); });
+    fetch(*client, spec);
+  }
+  EXPECT_EQ(slow.push(gradient_of_v({8, 1, 0, 0})).outcome, PushOutcome::kApplied);
+  fetch(slow, spec);
+  fetch(quick, spec);
+  EXPECT_EQ(quick.push(gradient_of_v({0, 0, 8, 0})).outcome, PushOutcome::kApplied);
+  EXPECT_EQ(slow.push(gradient_of_v({0, 4, 0, 2})).outcome, PushOutcome::kLate);
+  for (int i = 0; i < 2; ++i) {
+    fetch(slow, spec);
+    EXPECT_EQ(slow.push(gradient_of_v({0, 0, 0, 0})).outcome, PushOutcome::kApplied);
+  }
+  EXPECT_EQ(values_of(fetch(slow, spec)), (Floats{-8, -1, -8, 0})) << "the dropped one alone lacks";
+}
+
 TEST_P(EveryCompression, KeepsNothingOfACallThatIsRefused) {
   TestServer server;
   ParameterClient client(server.address(),
