@@ -161,7 +161,7 @@ TEST(RandomK, SendsAnyElementsWithWhatStayedBehind) {
     EXPECT_EQ(count, 2) << "a quarter of them";
     EXPECT_EQ(values_of(compressor.residual("w")), waiting);
   }
-  for (const int n : times) EXPECT_NEAR(n, kSteps / 4, kSteps / 8);
+  for (const int n : times) EXPECT_NEAR(n, kSteps / 4.0, kSteps / 8.0);
 }
 
 TEST(RandomK, DrawsForEachTaskAndTheSameAgain) {

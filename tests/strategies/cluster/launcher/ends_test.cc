@@ -26,8 +26,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
-void touch(const std::string& path) { std::ofstream{path}; }
-
 // The processes below `pid`, one level deep.
 std::vector<pid_t> children_of(pid_t pid) {
   const std::string id = std::to_string(pid);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fstream>
 #include <map>
 #include <string>
 #include <sys/resource.h>
@@ -7,6 +8,9 @@
 #include <vector>
 
 namespace cohort::testing {
+
+// An empty file, as of what tasks wait for (await_file).
+inline void touch(const std::string& path) { const std::ofstream file(path); }
 
 // How cohort-run is started.
 struct Launch {

@@ -29,8 +29,8 @@ inline int free_port() {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = loopback(0);
   socklen_t size = sizeof(address);
-  bind(socket, reinterpret_cast<const sockaddr*>(&address), size);
-  getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
+  EXPECT_EQ(bind(socket, reinterpret_cast<const sockaddr*>(&address), size), 0);
+  EXPECT_EQ(getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
   close(socket);
   return ntohs(address.sin_port);
 }

@@ -140,7 +140,7 @@ TEST(NodesTest, WaitForAllToSaveWhenOneAsksToBeResumed) {
                                "await_file=" + folder.path() + "/go", "print=saved", "exit=42"});
   nodes.start_rank(0);
   nodes.start_rank(1).wait_for_errors("worker:0 exited with code 42 (resumable) on node 0");
-  std::ofstream{folder.path() + "/go"};
+  touch(folder.path() + "/go");
   EXPECT_THAT(nodes.wait(), ElementsAre(42, 42)) << nodes.all_errors();
   EXPECT_EQ(nodes[1].output(), "[worker:1] saved\n");
 }
@@ -170,7 +170,7 @@ TEST(NodesTest, FormAgainWithoutALostOne) {
   lost.wait_for_output("WORLD_SIZE=2");
   lost.send(SIGKILL);
   left.wait_for_output("WORLD_SIZE=1");
-  std::ofstream{folder.path() + "/go"};
+  touch(folder.path() + "/go");
   EXPECT_EQ(left.wait(), 0) << left.errors();
   EXPECT_EQ(lost.wait(), 128 + SIGKILL);
 }
@@ -181,7 +181,7 @@ TEST(NodesTest, TakeALateOneAtTheNextStart) {
               {"show=WORLD_SIZE", "await_file=" + folder.path() + "/go", "fail_before_restart=1"});
   nodes.start_rank(0).wait_for_output("WORLD_SIZE=1");
   nodes.start_rank(1).wait_for_errors("the job runs on 1 node already");
-  std::ofstream{folder.path() + "/go"};
+  touch(folder.path() + "/go");
   EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
   EXPECT_EQ(shown(nodes[1], "worker:1", "WORLD_SIZE"), "2");
 }
@@ -197,7 +197,7 @@ TEST(NodesTest, GoOnWithoutOneThatASignalAsksToLeave) {
   leaving.send(SIGTERM);
   EXPECT_EQ(leaving.wait(), 42) << leaving.errors();
   staying.wait_for_output("WORLD_SIZE=1");
-  std::ofstream{folder.path() + "/go"};
+  touch(folder.path() + "/go");
   EXPECT_EQ(staying.wait(), 0) << staying.errors();
   EXPECT_THAT(staying.output(), HasSubstr("got SIGTERM"));
   EXPECT_THAT(staying.errors(), HasSubstr(" got SIGTERM and leaves; all tasks may save"));
@@ -215,7 +215,7 @@ TEST(NodesTest, EndByASignalToAllThatComesToTheFirstLast) {
   first.wait_for_output("got SIGTERM");
   first.send(SIGTERM);
   first.wait_for_errors(" got SIGTERM, too; the job ends");
-  std::ofstream{folder.path() + "/go"};
+  touch(folder.path() + "/go");
   EXPECT_THAT(nodes.wait(), ElementsAre(42, 42)) << nodes.all_errors();
 }
 
@@ -226,7 +226,7 @@ TEST(NodesTest, StartAgainWithOneThatCameLate) {
   nodes.start_rank(0).wait_for_output("WORLD_SIZE=1");
   nodes.start_rank(1).wait_for_output("WORLD_SIZE=2");
   nodes[0].wait_for_output("WORLD_SIZE=2");
-  std::ofstream{folder.path() + "/go"};
+  touch(folder.path() + "/go");
   EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
   EXPECT_THAT(nodes[0].errors(), HasSubstr("a start on 2 nodes instead of 1"));
 }
@@ -243,7 +243,7 @@ TEST(NodesTest, TakeOneInThePlaceOfOneThatIsSilent) {
   nodes.start_rank(1).wait_for_output("COHORT_RESTART_COUNT=1");
   kill(frozen, SIGCONT);
   EXPECT_EQ(nodes[1].wait(), 24) << nodes[1].errors();
-  std::ofstream{folder.path() + "/go"};
+  touch(folder.path() + "/go");
   EXPECT_EQ(nodes[0].wait(), 0) << nodes[0].errors();
   EXPECT_EQ(nodes[2].wait(), 0) << nodes[2].errors();
 }
@@ -338,7 +338,7 @@ TEST(NodesTest, GiveUpWithoutTheOthers) {
 TEST(NodesTest, RefuseThoseOfAnotherJob) {
   Nodes nodes({"--job_id=mine"}, {"hang"});
   Launched& first = nodes.start({"--nnodes=2:3", "--node_rank=0"});
-  const auto expect = [&](Strings flags, int code, const std::string& message) {
+  const auto expect = [&](const Strings& flags, int code, const std::string& message) {
     Launched& other = nodes.start(flags);
     EXPECT_EQ(other.wait(), code);
     EXPECT_THAT(other.errors(), HasSubstr("refuses this node"));

@@ -1,7 +1,6 @@
 // What tasks print under cohort-run: real processes of the real program.
 #include <algorithm>
 #include <csignal>
-#include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -218,7 +217,7 @@ TEST(LauncherOutput, GoesToLogFilesToo) {
 TEST(LauncherOutput, GoesOnWithoutLogFilesThatCannotBeHadAtARestart) {
   const TemporaryFolder folder("launcher");
   const std::string place = folder.path() + "/attempt-1";
-  std::ofstream{place};  // a file where the folder is to be
+  touch(place);  // a file where the folder is to be
   const Finished run = finish({.flags = {"--restarts=1", "--log_dir=" + folder.path(), "--quiet"},
                                .actions = {"fail_before_restart=1", "print=trained"}});
   EXPECT_EQ(run.code, 0) << run.errors;
@@ -248,7 +247,7 @@ TEST(LauncherOutput, IsLoggedEvenIfNobodyElseReadsIt) {
                                  "flood=10000", "print=last"}});
   launched.wait_for_output("first");
   launched.stop_reading();
-  std::ofstream{folder.path() + "/go"};
+  touch(folder.path() + "/go");
   EXPECT_EQ(launched.wait(), 0) << launched.errors();
   EXPECT_THAT(read_file(folder.path() + "/attempt-0/worker-0.stdout"),
               ::testing::EndsWith("last\n"));
