@@ -14,6 +14,7 @@
 #include "core/ops/math_ops.h"
 #include "strategies/parameter_server/function_cut.h"
 #include "strategies/parameter_server/push_op.h"
+#include "strategies/parameter_server/update_round.h"
 
 namespace cohort {
 namespace {
@@ -132,6 +133,14 @@ uint64_t update_number(double number) {
   if (!(number >= 0 && number <= static_cast<double>(kMaxUpdateNumber)))
     invalid("an update has the number ", number);
   return static_cast<uint64_t>(number);
+}
+
+void require_weight(const ServerVariable& variable, double weight) {
+  if (!(weight >= 0 && weight <= parameter_server::kMaxWeight))
+    invalid("the gradient of variable \"", variable.name(), "\" weighs ", weight,
+            " in the mean with those of other workers: it is what the loss of a batch was divided "
+            "by, such as the sum of its sample weights, or what minimize() was given (allowed: 0 "
+            "to 2^53)");
 }
 
 // Rows of tables that the replicas of a process look up in one call.
@@ -282,6 +291,7 @@ struct ServerFunction::State {
       if (sending.step.defined()) options.step = update_number((next++)->item());
       if (sending.weight.defined()) options.weight = (next++)->item();
       if (sending.when.defined() && (next++)->item() == 0) continue;
+      require_weight(*sending.variable, options.weight);
       sent.emplace_back(sending.variable.get(),
                         sending.variable->add_push(calls, values, indices, options));
     }

@@ -1,5 +1,6 @@
 // Synchronous training whose workers have not all the same to do.
 #include <atomic>
+#include <cmath>
 #include <thread>
 
 #include "core/ops/math_ops.h"
@@ -58,6 +59,21 @@ TEST(SynchronousTraining, OfWorkersWithDifferentNumbersOfBatchesEnds) {
     }
   });
   EXPECT_EQ(ended, 2 * (1 + 2));
+}
+
+// As of sample weights that add up to less than nothing.
+TEST(SynchronousTraining, TellsTheWorkerOfAWeightThatIsNone) {
+  const Job job(1, 1, {.max_staleness = 0});
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto v = counting("v", {4});
+  const optim::Optimizer optimizer = optim::SGD(1.0);
+  for (const double weight : {-3.0, std::nan("")}) {
+    const auto step = strategy->function([&] {
+      optimizer.minimize(ops::reduce_sum(v->read()), {v}, ops::constant(weight, DType::kFloat64));
+    });
+    EXPECT_ERROR(strategy->run(step), Code::kInvalidArgument, str("\"v\" weighs ", weight));
+  }
 }
 
 TEST(SynchronousTraining, MayHaveTheLongestTimeLimit) {
