@@ -1,8 +1,6 @@
 #include "core/data/data_file.h"
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
 #include <utility>
 
 namespace cohort::data {
@@ -11,12 +9,6 @@ namespace {
 // The most that deflate can do: 258 bytes out of two bits.
 constexpr uint64_t kMaxGzipRatio = 1032;
 constexpr size_t kFirstChunk = size_t{1} << 20;
-
-// Without the path, which zlib puts in front.
-std::string_view problem_in(std::string_view message, const std::string& path) {
-  if (message.starts_with(path + ": ")) message.remove_prefix(path.size() + 2);
-  return message;
-}
 
 bool is_gzip(const std::string& path) {
   InputFile file(path);
@@ -27,27 +19,11 @@ bool is_gzip(const std::string& path) {
 }  // namespace
 
 DataFile::DataFile(const std::string& path) : file_(path) {
-  if (!is_gzip(path)) return;
-  gzip_.reset(gzopen(path.c_str(), "rb"));
-  if (!gzip_) cohort::fail(Code::kResourceExhausted, "cannot open ", path, " for decompression");
+  if (is_gzip(path)) gzip_ = std::make_unique<GzipReader>(file_);
 }
 
 size_t DataFile::read_some(void* to, size_t bytes) {
-  if (!gzip_) return file_.read(to, bytes);
-  size_t done = 0;
-  while (done < bytes) {
-    const unsigned chunk =
-        static_cast<unsigned>(std::min<size_t>(bytes - done, std::numeric_limits<int>::max()));
-    const int count = gzread(gzip_.get(), static_cast<char*>(to) + done, chunk);
-    int error = Z_OK;
-    const char* message = gzerror(gzip_.get(), &error);
-    if (error != Z_OK && error != Z_STREAM_END)
-      cohort::fail(Code::kDataLoss, path(), ": byte ", gzoffset(gzip_.get()), " of ", file_.size(),
-                   ": the gzip file is truncated or corrupt: ", problem_in(message, path()));
-    if (count <= 0) break;
-    done += static_cast<size_t>(count);
-  }
-  return done;
+  return gzip_ ? gzip_->read(to, bytes) : file_.read(to, bytes);
 }
 
 void DataFile::check_can_hold(uint64_t bytes, std::string_view what) const {

@@ -5,10 +5,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <zlib.h>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/data/gzip_reader.h"
 #include "core/tensor/tensor.h"
 
 namespace cohort::data {
@@ -42,16 +42,12 @@ class DataFile {
   }
 
  private:
-  struct CloseGzip {
-    void operator()(gzFile_s* file) const { gzclose(file); }
-  };
-
   size_t read_some(void* to, size_t bytes);
   // Throws when `bytes` more bytes cannot be there, whatever they are.
   void check_can_hold(uint64_t bytes, std::string_view what) const;
 
   InputFile file_;
-  std::unique_ptr<gzFile_s, CloseGzip> gzip_;  // null for a plain file
+  std::unique_ptr<GzipReader> gzip_;  // null for a plain file
   uint64_t offset_ = 0;
 };
 

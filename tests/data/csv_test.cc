@@ -117,6 +117,21 @@ TEST_F(Csv, ReadsGzippedFiles) {
                Code::kDataLoss, {dir_.path("f.csv.gz") + ": byte ", "truncated or corrupt"});
 }
 
+TEST_F(Csv, ReadsEachMemberOfAGzippedFile) {
+  const std::string first = gzip("a,b\n1,2\n"), second = gzip("3,4\n");
+  const std::string both = first + second;
+  EXPECT_EQ(to_string(read(both)["features"]), "float32[2,2] {1, 2, 3, 4}");
+  EXPECT_EQ(to_string(read(both + std::string(512, '\0'))["features"]),
+            "float32[2,2] {1, 2, 3, 4}");
+  for (size_t byte = first.size(); byte < first.size() + 2; ++byte)
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string damaged = both;
+      damaged[byte] = static_cast<char>(damaged[byte] ^ (1 << bit));
+      expect_error([&] { csv(dir_.write("f.csv.gz", damaged)); }, Code::kDataLoss,
+                   {dir_.path("f.csv.gz") + ": byte ", "truncated or corrupt"});
+    }
+}
+
 TEST_F(Csv, TakesOtherDelimitersAndDtypes) {
   const Element rows = read("1;2\t\n3; 4\n", {.label_column = "1",
                                               .has_header = false,
