@@ -54,6 +54,10 @@ World ClusterResolver::world() const {
                    str("a cluster of ", spec.num_tasks(), " tasks and not which of them this is"),
                    "its type and index", R"("task": {"type": "worker", "index": 0})");
   }
+  if (facts_.is_partial)
+    config::refuse(launcher(), "a sparseCluster, which names of the workers this one alone",
+                   "the addresses of all workers, as TFJob gives without enableDynamicWorker",
+                   R"("cluster": {"worker": ["host0:2222", "host1:2222"]})");
   check_numbers(facts_);
   return {.rank = id_in_cluster(spec, facts_.task_type, *facts_.task_id),
           .size = worker_count(spec, facts_.task_type)};

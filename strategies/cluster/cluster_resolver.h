@@ -28,6 +28,7 @@ struct Fact {
 struct ClusterFacts {
   std::string launcher;  // who told: "TF_CONFIG", "Slurm", ...
   ClusterSpec spec;
+  bool is_partial = false;  // `spec` has not all workers
   std::string task_type;
   std::optional<int> task_id;
   std::string rpc_layer, environment;

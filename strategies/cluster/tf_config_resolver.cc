@@ -104,6 +104,7 @@ class Reader {
       refuse(place, "jobs without a task", "the addresses of tasks, or no cluster",
              kClusterExample);
     facts_.spec = ClusterSpec::from_tasks(tasks);
+    facts_.is_partial = is_sparse;
     for (const ClusterSpec::Task& task : tasks) {
       facts_.facts.push_back({str(task.job, ":", task.index), task.address.text(), task.place});
     }

@@ -119,12 +119,15 @@ TEST(TFConfigResolver, SparseJobs) {
 }
 
 TEST(TFConfigResolver, ASparseClusterOfTFJobIsOne) {
-  const auto sparse = resolver(
-      R"({"sparseCluster": {"ps": ["p:1"], "worker": {"1": "w1:1"}}, "task": {"type": "worker", "index": 1}})");
-  EXPECT_EQ(sparse.master(), "w1:1");
-  EXPECT_EQ(sparse.master("ps", 0), "p:1");
-  EXPECT_THAT(refusal([&] { sparse.world(); }),
-              HasSubstr("TF_CONFIG.sparseCluster.worker.1: found worker:1"));
+  for (const int index : {0, 1}) {
+    const auto sparse =
+        resolver(str(R"({"sparseCluster": {"ps": ["p:1"], "worker": {")", index,
+                     R"(": "w:1"}}, "task": {"type": "worker", "index": )", index, "}}"));
+    EXPECT_EQ(sparse.master(), "w:1");
+    EXPECT_EQ(sparse.master("ps", 0), "p:1");
+    EXPECT_THAT(refusal([&] { sparse.world(); }),
+                HasSubstr("found a sparseCluster, which names of the workers this one alone"));
+  }
 }
 
 TEST(TFConfigResolver, SeveralTasksNeedToKnowWhichThisIs) {
