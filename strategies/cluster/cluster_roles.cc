@@ -35,7 +35,8 @@ void validate_task(const ClusterSpec& spec, const std::string& job, int index,
                  missing_evaluator ? "0, for there is at most one evaluator"
                                    : str("the number of a task of job ", job, " (",
                                          spec.describe_task_ids(job), ")"),
-                 kExample);
+                 str(R"("task": {"type": ")", job, R"(", "index": )",
+                     missing_evaluator ? 0 : spec.task_ids(job).front(), "}"));
 }
 
 bool is_chief(const ClusterSpec& spec, const std::string& job, int index) {
