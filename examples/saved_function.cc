@@ -53,6 +53,9 @@ void load(const std::string& folder) {
   };
   for (const int64_t size : kSizes) {
     const GraphFunction predict = import_function(read_file(path_of(folder, size)), find_variable);
+    if (predict.outputs.size() != 1)
+      fail(Code::kDataLoss, path_of(folder, size), ": the function gives ", predict.outputs.size(),
+           " results; expected 1");
     Plan plan(predict, PlanOptions{});
     const std::vector<Tensor> inputs = {example(size)};
     print(plan.run(inputs, StepInfo{})[0]);
