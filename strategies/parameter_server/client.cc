@@ -9,6 +9,7 @@
 #include "core/base/notice.h"
 #include "core/base/time_limits.h"
 #include "proto/parameter_server.pb.h"
+#include "strategies/cluster/coordination/fault.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/parameter_server/client_calls.h"
 #include "strategies/parameter_server/spec_message.h"
@@ -69,7 +70,7 @@ void read_pushes(const pb::Updated& updated, UpdateResult& result) {
                              .staleness = pushed.staleness(),
                              .lost = pushed.lost()});
   }
-  if (updated.has_refusal()) throw parameter_server::error_of(updated.refusal());
+  if (updated.has_fault()) throw coordination::read_fault(updated.fault());
 }
 
 // Appends to `filled` which pulls the values that follow are for.

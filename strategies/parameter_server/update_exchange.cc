@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "proto/parameter_server.pb.h"
+#include "strategies/cluster/coordination/fault.h"
 #include "strategies/parameter_server/spec_message.h"
 #include "strategies/parameter_server/tensor_payload.h"
 #include "strategies/parameter_server/wire.h"
@@ -391,7 +392,7 @@ std::optional<Message> UpdateExchange::next_message(const TakeMemory& take) {
       pushed.set_staleness(push.result.staleness);
       pushed.set_lost(push.result.lost);
     }
-    if (error_) write_refusal(*error_, updated.mutable_refusal());
+    if (error_) coordination::write_fault(*error_, updated.mutable_fault());
   }
   Message message;
   size_t total = 0;

@@ -8,7 +8,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include "core/base/error.h"
-#include "proto/parameter_server.pb.h"
 
 namespace cohort::parameter_server {
 namespace {
@@ -49,16 +48,6 @@ Error error_of(const grpc::Status& status) {
   const size_t line = text.rfind('\n');
   return Error(code == Code::kUnknown ? Code::kUnavailable : code, text.substr(0, line),
                line == std::string::npos ? "" : text.substr(line + 1));
-}
-
-void write_refusal(const Error& error, proto::Refusal* out) {
-  out->set_code(static_cast<int>(error.code()));
-  out->set_message(error.message().substr(0, kMaxErrorBytes));
-  out->set_peer(error.peer().substr(0, kMaxPeerBytes));
-}
-
-Error error_of(const proto::Refusal& refusal) {
-  return Error(code_of(refusal.code()), refusal.message(), refusal.peer());
 }
 
 std::chrono::milliseconds timeout_of(uint64_t milliseconds) {

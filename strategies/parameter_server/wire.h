@@ -16,10 +16,6 @@ class ByteBuffer;
 class Status;
 }  // namespace grpc
 
-namespace cohort::parameter_server::proto {
-class Refusal;
-}  // namespace cohort::parameter_server::proto
-
 // Messages as bytes, for both sides: the fields of RequestMessage and ReplyMessage in
 // proto/parameter_server.proto, without copying payloads.
 namespace cohort::parameter_server {
@@ -38,9 +34,6 @@ inline constexpr uint64_t kMaxRowsBytes = uint64_t{1} << 30;
 // An error as what a call ends with, and back. Long texts are cut.
 grpc::Status status_of(const Error& error);
 Error error_of(const grpc::Status& status);
-// The same for an error beside what was done.
-void write_refusal(const Error& error, proto::Refusal* out);
-Error error_of(const proto::Refusal& refusal);
 
 // A wait that a request asks for, a year at most.
 std::chrono::milliseconds timeout_of(uint64_t milliseconds);
