@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <functional>
 #include <optional>
-#include <set>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/file.h"
 #include "core/base/quote.h"
+#include "core/base/watched_json.h"
 #include "core/tensor/bool_bytes.h"
 
 namespace cohort {
@@ -24,6 +26,7 @@ static_assert(std::endian::native == std::endian::little, "the file's numbers ar
 
 constexpr uint64_t kLengthBytes = sizeof(uint64_t);
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference implementation
+constexpr int kMaxListLength = 64;                 // of the axes of tensors that any program writes
 constexpr size_t kAlignment = 8;                   // of the data, by padding the header with spaces
 
 struct FileDType {
@@ -123,6 +126,37 @@ struct Entry {
   std::string unsupported = {};  // what it is; "" where it is supported
 };
 
+// What the document of a header would hide, or be many times the header's size of.
+class HeaderWatch final : public JsonWatch {
+ public:
+  explicit HeaderWatch(std::function<void(const std::string&)> refuse)
+      : refuse_(std::move(refuse)) {}
+
+  void open(bool is_object) override {
+    if (depth_ == 0 && !is_object) refuse_("the header is not a JSON object");
+    if (depth_ < 2 ? !is_object : is_object || depth_ > 2)
+      refuse_("the header has lists or objects where none belong");
+    if (depth_ < 2) names_[depth_].clear();
+    ++depth_;
+    length_ = 0;
+  }
+  void close() override { --depth_; }
+  void key(const std::string& name) override {
+    if (!names_[depth_ - 1].insert(name).second)
+      refuse_(str("the header has \"", name, "\" twice"));
+  }
+  void value() override {
+    if (depth_ == 3 && ++length_ > kMaxListLength)
+      refuse_(str("the header has a list of more than ", kMaxListLength, " elements"));
+  }
+
+ private:
+  const std::function<void(const std::string&)> refuse_;
+  std::unordered_set<std::string> names_[2];  // of the open objects' keys so far
+  int depth_ = 0;
+  int length_ = 0;  // of the open list so far
+};
+
 class Reader {
  public:
   explicit Reader(const std::string& path) : file_(path) {}
@@ -202,23 +236,10 @@ class Reader {
     return header;
   }
 
-  // JSON would let a later tensor of the same name hide an earlier one, and take many times the
-  // memory of a text that is brackets: refused here.
   Json parse(const std::string& text) const {
-    using Event = Json::parse_event_t;
-    std::set<std::string> names;
-    const auto check = [&](int depth, Event event, const Json& value) {
-      if (depth == 1 && event == Event::key && !names.insert(value.get<std::string>()).second)
-        corrupt(kLengthBytes, "the header has \"", value.get<std::string>(), "\" twice");
-      const bool is_list = event == Event::array_start, is_object = event == Event::object_start;
-      if (depth == 0 && is_list) corrupt(kLengthBytes, "the header is not a JSON object");
-      const bool belongs = depth < 2 ? is_object : is_list && depth == 2;
-      if ((is_list || is_object) && !belongs)
-        corrupt(kLengthBytes, "the header has lists or objects where none belong");
-      return true;
-    };
+    HeaderWatch watch([&](const std::string& what) { corrupt(kLengthBytes, what); });
     try {
-      return Json::parse(text, check);
+      return parse_watched(text, watch);
     } catch (const Json::parse_error& error) {
       corrupt(kLengthBytes + error.byte, "the header is not JSON: ", quote(error.what()));
     } catch (const Json::out_of_range& error) {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/watched_json.h"
 #include "strategies/cluster/parsing.h"
 
 namespace cohort::config {
@@ -32,33 +33,22 @@ std::string reason(const std::string& what) {
 }
 
 // Watches the parser: limits the nesting and refuses a key that an object already has.
-class Watch {
+class Watch final : public JsonWatch {
  public:
   explicit Watch(const std::string& name) : name_(name) {}
 
-  bool operator()(int /*depth*/, Json::parse_event_t event, Json& parsed) {
-    switch (event) {
-      case Json::parse_event_t::object_start:
-      case Json::parse_event_t::array_start:
-        if (open_.size() == kMaxDepth) {
-          refuse(path(), str("more than ", kMaxDepth, " levels of nesting"), "3 levels", kExample);
-        }
-        open_.emplace_back();
-        break;
-      case Json::parse_event_t::object_end:
-      case Json::parse_event_t::array_end:
-        open_.pop_back();
-        break;
-      case Json::parse_event_t::key:
-        open_.back().key = parsed.get<std::string>();
-        if (!open_.back().keys.insert(open_.back().key).second) {
-          refuse(path(), "this key twice", "each key of an object once", kExample);
-        }
-        break;
-      default:
-        break;
+  void open(bool /*is_object*/) override {
+    if (open_.size() == kMaxDepth) {
+      refuse(path(), str("more than ", kMaxDepth, " levels of nesting"), "3 levels", kExample);
     }
-    return true;
+    open_.emplace_back();
+  }
+  void close() override { open_.pop_back(); }
+  void key(const std::string& name) override {
+    open_.back().key = name;
+    if (!open_.back().keys.insert(name).second) {
+      refuse(path(), "this key twice", "each key of an object once", kExample);
+    }
   }
 
  private:
@@ -101,7 +91,8 @@ Json parse_object(std::string_view text, const std::string& name) {
   }
   Json document;
   try {
-    document = Json::parse(text, Watch(name));
+    Watch watch(name);
+    document = parse_watched(text, watch);
   } catch (const Json::parse_error& error) {
     refuse(str(name, ", ", position(text, error.byte)), str("no JSON (", reason(error.what()), ")"),
            "an object", kExample);

@@ -204,9 +204,31 @@ TEST(Safetensors, RefusesListsAndObjectsWhereNoneBelong) {
   EXPECT_EQ(error_of(file_with(deep, "")), ": at byte 8: the header is not a JSON object");
 }
 
+TEST(Safetensors, RefusesAShapeOfMoreAxesThanAnyTensorHas) {
+  std::string shape = "1";
+  for (int i = 0; i < 64; ++i) shape += ",1";
+  EXPECT_EQ(error_of(file_with(R"({"x":{"shape":[)" + shape + "]}}", "")),
+            ": at byte 8: the header has a list of more than 64 elements");
+}
+
+// In time that grows as the header does.
+TEST(Safetensors, ReadsAHeaderOfManyTensors) {
+  constexpr size_t kTensors = 100'000;
+  std::string header = "{";
+  for (size_t i = 0; i < kTensors; ++i)
+    header +=
+        str(i == 0 ? "" : ",", '"', i, R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})");
+  const std::string path = temporary("many.safetensors");
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << file_with(header + "}", "");
+  EXPECT_EQ(read_safetensors(path).tensors.size(), kTensors);
+}
+
 TEST(Safetensors, RefusesNamesThatComeTwiceAndOverlaps) {
   const std::string x = R"("x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]})";
   EXPECT_NE(error_of(file_with("{" + x + "," + x + "}", "ab")).find("\"x\" twice"),
+            std::string::npos);
+  EXPECT_NE(error_of(file_with(R"({"x":{"dtype":"U8","shape":[2],"shape":[1]}})", "ab"))
+                .find("\"shape\" twice"),
             std::string::npos);
   EXPECT_NE(error_of(file_with("{" + x + R"(,"y":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
                                "abc"))

@@ -120,6 +120,13 @@ TEST(Malformed, NoJson) {
             return text;
           }(),
           {"TF_CONFIG.cluster.cluster", "8 levels"}),
+      tf(
+          [] {
+            std::string text = R"({"cluster": {"0": {})";
+            for (int i = 1; i < 60'000; ++i) text += str(",\"", i, "\":{}");
+            return text + "}}";
+          }(),
+          {"TF_CONFIG.cluster.0", "chief, worker, ps or evaluator"}),
       tf(R"({"cluster": {}, "cluster": {}})", {"TF_CONFIG.cluster", "twice"}),
       tf(R"({"cluster": {"worker": ["a:1"], "worker": ["b:1"]}})",
          {"TF_CONFIG.cluster.worker", "twice"}),
