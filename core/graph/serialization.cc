@@ -19,6 +19,7 @@ namespace {
 constexpr int kFormat = 1;
 constexpr int kMaxNodes = 1 << 20;
 constexpr size_t kMaxName = 4096;
+constexpr size_t kCheckBytes = 5;  // of the field that ends a serialised function
 
 void write(const TensorSpec& spec, proto::TensorSpec& out) {
   out.set_dtype(static_cast<int>(spec.dtype));
@@ -238,6 +239,15 @@ class Importer {
   std::set<const Node*> reducing_;  // each AllReduceStart that no wait has come for so far
 };
 
+void require_undamaged(std::string_view bytes, const proto::Graph& in) {
+  if (!in.has_check())
+    fail(Code::kDataLoss, "the serialised function of ", bytes.size(), " bytes has no check");
+  const uint32_t found = crc32c(bytes.substr(0, bytes.size() - kCheckBytes));
+  if (found != in.check())
+    fail(Code::kDataLoss, "the serialised function of ", bytes.size(),
+         " bytes is damaged: its CRC-32C is ", found, ", expected ", in.check());
+}
+
 }  // namespace
 
 std::string serialize_function(const GraphFunction& function) {
@@ -246,10 +256,16 @@ std::string serialize_function(const GraphFunction& function) {
   write_resources(*function.graph, out);
   for (const auto& node : function.graph->nodes()) write(*node, *out.add_nodes());
   for (const Value& output : function.outputs) write(output, *out.add_outputs());
-  const size_t bytes = out.ByteSizeLong();
-  if (bytes > INT_MAX)
-    fail(Code::kResourceExhausted, "the function takes ", bytes, " bytes; the limit is 2 GiB");
-  return out.SerializeAsString();
+  const size_t size = out.ByteSizeLong() + kCheckBytes;
+  if (size > INT_MAX)
+    fail(Code::kResourceExhausted, "the function takes ", size, " bytes; the limit is 2 GiB");
+  std::string bytes;
+  bytes.reserve(size);
+  out.AppendToString(&bytes);
+  proto::Graph end;
+  end.set_check(crc32c(bytes));
+  end.AppendToString(&bytes);
+  return bytes;
 }
 
 uint64_t fingerprint(const GraphFunction& function) {
@@ -280,6 +296,7 @@ GraphFunction import_function(std::string_view bytes, const ResourceResolver& re
   proto::Graph in;
   if (bytes.size() > INT_MAX || !in.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
     fail(Code::kDataLoss, "the bytes are not a serialised function");
+  require_undamaged(bytes, in);
   return Importer(in, resolve).run();
 }
 

@@ -236,7 +236,7 @@ def function():
     def endpoint(number, of):
         return message(number, field(1, of))
 
-    return b"".join(
+    content = b"".join(
         [
             field(1, 1),
             message(2, field(1, b"w"), message(2, spec)),
@@ -248,6 +248,7 @@ def function():
             endpoint(4, 4),
         ]
     )
+    return content + varint(5 << 3 | 5) + struct.pack("<I", crc32c(content))
 
 
 def main(folder):

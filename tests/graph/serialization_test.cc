@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/base/crc32c.h"
 #include "core/base/random.h"
 #include "core/graph/gradients.h"
 #include "core/graph/op.h"
@@ -122,6 +123,13 @@ std::string text(const GraphFunction& f) {
   return out.str();
 }
 
+// Of a graph that somebody has written so: with the check of what it is.
+std::string bytes_of(proto::Graph graph) {
+  graph.clear_check();
+  graph.set_check(crc32c(graph.SerializeAsString()));
+  return graph.SerializeAsString();
+}
+
 TEST(Serialization, GivesTheSameFunctionBack) {
   const Variables variables;
   const GraphFunction original = every_op(variables);
@@ -141,7 +149,7 @@ TEST(Serialization, ABoolIsZeroOrOneWhateverByteItCameAs) {
   proto::Graph graph;
   ASSERT_TRUE(graph.ParseFromString(serialize_function(f)));
   graph.mutable_nodes(0)->mutable_attributes(0)->mutable_tensor()->set_data("\2\0\xff", 3);
-  const GraphFunction copy = import_function(graph.SerializeAsString(), Variables().resolver());
+  const GraphFunction copy = import_function(bytes_of(graph), Variables().resolver());
   const auto value = copy.graph->nodes()[0]->attributes().get<Tensor>("value");
   EXPECT_EQ(std::memcmp(value.raw(), "\1\0\1", 3), 0);
 }
@@ -208,7 +216,7 @@ class HostileGraph : public ::testing::Test {
   // Expects the changed graph to be refused with a message that says `why`.
   void expect_refused(Code code, const std::string& why) {
     try {
-      import_function(graph_.SerializeAsString(), variables_.resolver());
+      import_function(bytes_of(graph_), variables_.resolver());
       FAIL() << "accepted; expected: " << why;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), code) << error.message();
@@ -289,7 +297,7 @@ TEST_F(HostileGraph, WhoseReductionsDoNotEndOnce) {
   const auto sums = all_reduce_async({x, x}, ReduceOp::kSum);
   f.outputs = all_reduce_async(sums, ReduceOp::kSum);
   ASSERT_TRUE(graph_.ParseFromString(serialize_function(f)));
-  import_function(graph_.SerializeAsString(), variables_.resolver());
+  import_function(bytes_of(graph_), variables_.resolver());
   const proto::Graph right = graph_;
   const std::string why = "an AllReduceWait takes all outputs of one AllReduceStart";
   const int last = graph_.nodes_size() - 1;
@@ -410,6 +418,31 @@ TEST_F(HostileGraph, WithoutAVariableWhereOneBelongs) {
   }
 }
 
+void expect_data_loss(const std::string& bytes, const std::string& what,
+                      const ResourceResolver& resolve) {
+  try {
+    import_function(bytes, resolve);
+    ADD_FAILURE() << what << ": accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kDataLoss) << what << ": " << error.message();
+  }
+}
+
+TEST(DamagedGraph, EverySingleBitThatHasChangedIsNoticed) {
+  GraphFunction f;
+  const GraphScope scope(*f.graph);
+  const Variables variables;
+  f.outputs = {read_variable(variables.table) + constant(Tensor::full(DType::kFloat32, {4}, 1))};
+  const std::string good = serialize_function(f);
+  for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    std::string bad = good;
+    bad[bit / 8] ^= static_cast<char>(1 << bit % 8);
+    expect_data_loss(bad, str("bit ", bit % 8, " of byte ", bit / 8), variables.resolver());
+  }
+  for (size_t size = 0; size < good.size(); ++size)
+    expect_data_loss(good.substr(0, size), str("cut to ", size), variables.resolver());
+}
+
 // Imports bytes that may be anything: the only allowed failure is an error that blames them.
 void expect_no_crash(const std::string& bytes, const ResourceResolver& resolve) {
   try {
@@ -430,7 +463,8 @@ TEST(FuzzedGraph, OfRandomBytesChangedNeverCrashes) {
     for (uint64_t changes = 1 + random.below(3); changes > 0; --changes)
       bytes[random.below(bytes.size())] = static_cast<char>(random.next());
     if (random.below(4) == 0) bytes.resize(random.below(bytes.size()));
-    expect_no_crash(bytes, variables.resolver());
+    proto::Graph graph;
+    expect_no_crash(graph.ParseFromString(bytes) ? bytes_of(graph) : bytes, variables.resolver());
   }
 }
 
@@ -488,7 +522,7 @@ TEST(FuzzedGraph, OfFieldsChangedNeverCrashes) {
   for (uint64_t round = 0; round < count; ++round) {
     proto::Graph graph = valid;
     mutate(graph, random);
-    expect_no_crash(graph.SerializeAsString(), variables.resolver());
+    expect_no_crash(bytes_of(graph), variables.resolver());
   }
 }
 
