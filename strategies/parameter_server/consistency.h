@@ -9,7 +9,8 @@ namespace cohort {
 struct ConsistencyOptions {
   // None: asynchronous, every gradient is applied as it arrives. 0: synchronous, one update for the
   // sum of the gradients of num_workers - backup_workers workers, where they have weights as many
-  // times their mean, and what comes later is dropped.
+  // times their mean, and what comes later is dropped. Those that weigh nothing, as of no rows, are
+  // not counted: they come on top.
   // s > 0: asynchronous, but a worker waits before it is more than s steps ahead of the slowest
   // (Ho et al. 2013).
   std::optional<int64_t> max_staleness = {};

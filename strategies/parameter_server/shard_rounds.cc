@@ -29,7 +29,7 @@ PushResult Shard::count(IncomingPush& push, PushResult result) {
   if (!round_.fits(push))
     invalid("shard \"", spec_.name, "\" was given dense and sparse gradients for one update");
   const auto last = marks_.find(push.task);
-  round_.enter(push.task, last == marks_.end() ? std::nullopt : std::optional(last->second));
+  round_.enter(push, last == marks_.end() ? std::nullopt : std::optional(last->second));
   const bool has_others = round_.size() > 1;
   const auto now = std::chrono::steady_clock::now();
   const auto alone = now - round_.latest();
@@ -42,7 +42,7 @@ PushResult Shard::count(IncomingPush& push, PushResult result) {
       result.outcome = PushOutcome::kCounted;
     }
   } catch (...) {
-    round_.leave(push.task);
+    round_.leave(push);
     throw;
   }
   if (result.outcome == PushOutcome::kCounted) {
@@ -54,10 +54,10 @@ PushResult Shard::count(IncomingPush& push, PushResult result) {
   return result;
 }
 
-// With the first gradients that are enough, or with those of all who are left.
+// With the first gradients that are enough and weigh something, or with those of all who are left.
 bool Shard::round_is_complete() const {
   if (round_.size() == 0) return false;
-  return round_.size() >= environment_.consistency.gradients_per_update() ||
+  return round_.weighing() >= environment_.consistency.gradients_per_update() ||
          environment_.awaited([this](const std::string& task) { return round_.has(task); }) == 0;
 }
 

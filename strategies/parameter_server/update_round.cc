@@ -44,8 +44,14 @@ bool UpdateRound::fits(const IncomingPush& push) const {
   return gradients_.empty() || rows_[0].has_value() == push.rows.has_value();
 }
 
-void UpdateRound::enter(const std::string& task, const std::optional<Mark>& before) {
-  tasks_.emplace(task, before);
+void UpdateRound::enter(const IncomingPush& push, const std::optional<Mark>& before) {
+  tasks_.emplace(push.task, before);
+  if (push.weight > 0) ++weighing_;
+}
+
+void UpdateRound::leave(const IncomingPush& push) {
+  tasks_.erase(push.task);
+  if (push.weight > 0) --weighing_;
 }
 
 // So that the sum is as many times the mean as there are gradients: equal weights leave all as it
@@ -90,7 +96,7 @@ AppliedGradient UpdateRound::sum(IncomingPush* last, uint64_t number, int wanted
     if (!gradients_.empty()) add_weighted(sum.values, present, gradients_[0], before);
   }
   // Workers have divided their gradients by as many as there were to be.
-  if (size() < wanted) scale(sum.values, static_cast<double>(wanted) / size());
+  if (size() != wanted) scale(sum.values, static_cast<double>(wanted) / size());
   return sum;
 }
 

@@ -28,20 +28,22 @@ class UpdateRound {
   const Tasks& tasks() const { return tasks_; }
   int size() const { return static_cast<int>(tasks_.size()); }
   bool has(const std::string& task) const { return tasks_.contains(task); }
+  // Of those who have come, the ones whose gradients weigh something: one of no rows is none.
+  int weighing() const { return weighing_; }
   // Whether its gradient can be added to those that are there: all are dense, or none is.
   bool fits(const IncomingPush& push) const;
-  // A task comes; what it brings is then given to add(), or to sum() as the last.
-  void enter(const std::string& task, const std::optional<Mark>& before);
+  // A task comes with this; it is then given to add(), or to sum() as the last.
+  void enter(const IncomingPush& push, const std::optional<Mark>& before);
   // Takes that back.
-  void leave(const std::string& task) { tasks_.erase(task); }
+  void leave(const IncomingPush& push);
   void add(const IncomingPush& push, Time now);
   // When the first one was added, if there is one, and the last.
   std::optional<Time> began() const { return began_; }
   Time latest() const { return latest_; }
   // All that has come, with the gradient of `last`, where it is not null, which is written over: as
   // update `number`, or the later one that somebody has named. It is `wanted` times the mean by
-  // weights, also where fewer have come: of equal weights the sum. Where none weighs anything, all
-  // count alike; integers are added up as they are.
+  // weights, whether fewer have come or more: of equal weights the sum. Where none weighs anything,
+  // all count alike; integers are added up as they are.
   AppliedGradient sum(IncomingPush* last, uint64_t number, int wanted) const;
 
  private:
@@ -54,6 +56,7 @@ class UpdateRound {
   RowGradient combined(const IncomingPush* last) const;
 
   Tasks tasks_;
+  int weighing_ = 0;
   std::vector<Tensor> gradients_;                          // dense ones are added up in the first
   std::vector<std::optional<std::vector<int64_t>>> rows_;  // of each
   std::vector<double> weights_;                            // likewise

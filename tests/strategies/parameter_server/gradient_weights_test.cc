@@ -47,6 +47,27 @@ TEST(GradientWeights, DoNotMatterWhereAllAreZero) {
   EXPECT_EQ(values_of(fetch(*server.client(), spec)), (std::vector<float>{2}));
 }
 
+// A worker without data is not one of the first that are enough.
+TEST(GradientWeights, OfZeroDoNotMakeAnUpdateComplete) {
+  TestServer server({.consistency = {.max_staleness = 0, .num_workers = 3, .backup_workers = 1}});
+  const ShardSpec spec = whole_shard("w", kOne);
+  const std::vector<double> weights = {1, 0, 3};
+  std::vector<std::unique_ptr<ParameterClient>> workers;
+  for (int w = 0; w < 3; ++w) {
+    workers.push_back(server.client(str("worker:", w)));
+    workers[static_cast<size_t>(w)]->create(spec, [] { return floats({0}); });
+    fetch(*workers[static_cast<size_t>(w)], spec);
+  }
+  for (size_t w = 0; w < 3; ++w) {
+    EXPECT_EQ(values_of(fetch(*server.client(), spec)), (std::vector<float>{0})) << w;
+    workers[w]->push({.shard = "w",
+                      .gradient = floats({w == 0 ? -5.0f : -1.0f}),
+                      .learning_rate = 1,
+                      .weight = weights[w]});
+  }
+  EXPECT_EQ(values_of(fetch(*server.client(), spec)), (std::vector<float>{2 * 2}));
+}
+
 TEST(GradientWeights, OfRowsAreWhatSendersSay) {
   TestServer server({.consistency = {.max_staleness = 0, .num_workers = 3}});
   const TensorSpec table{DType::kFloat32, {4, 1}};
