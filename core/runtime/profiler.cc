@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/base/format_number.h"
+#include "core/base/host_name.h"
 #include "core/base/notice.h"
 
 namespace cohort {
@@ -25,9 +26,7 @@ double microseconds(std::chrono::nanoseconds d) {
 constexpr std::chrono::seconds kBase(1'000'000);
 
 std::string process_name(int replica) {
-  char host[256] = "localhost";
-  gethostname(host, sizeof host - 1);
-  return str("replica ", replica, ", process ", getpid(), " on ", host);
+  return str("replica ", replica, ", process ", getpid(), " on ", host_name("localhost"));
 }
 
 std::string tenths(double value) { return format_number(value, std::chars_format::fixed, 1); }

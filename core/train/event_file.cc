@@ -10,6 +10,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/host_name.h"
 
 namespace cohort {
 namespace {
@@ -99,11 +100,9 @@ std::string summary(const std::map<std::string, std::map<int64_t, int64_t>>& val
 // TensorBoard looks for ".tfevents." and reads the files of a folder in the order of their names.
 std::string unique_file_name() {
   static std::atomic<int> files_of_this_process = 0;
-  char host[256] = "localhost";
-  gethostname(host, sizeof host - 1);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return str("events.out.tfevents.", std::chrono::duration_cast<std::chrono::seconds>(now).count(),
-             ".", host, ".", getpid(), ".", files_of_this_process++, ".v2");
+             ".", host_name("localhost"), ".", getpid(), ".", files_of_this_process++, ".v2");
 }
 
 std::string new_path(const std::string& directory) {

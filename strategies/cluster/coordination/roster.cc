@@ -1,9 +1,8 @@
 #include "strategies/cluster/coordination/roster.h"
 
-#include <unistd.h>
-
 #include "core/base/comma_separated.h"
 #include "core/base/error.h"
+#include "core/base/host_name.h"
 
 namespace cohort::coordination {
 namespace {
@@ -17,9 +16,8 @@ std::string reason(const ClusterResolver& resolver) {
 
 // How the launchers that do not tell where rank 0 is pass that on.
 std::string example(const ClusterResolver& resolver) {
-  char own[256] = "";
-  const bool is_here = resolver.world().rank == 0 && gethostname(own, sizeof own - 1) == 0;
-  const std::string host = is_here ? own : "HOST_OF_RANK_0";
+  const std::string unknown = "HOST_OF_RANK_0";
+  const std::string host = resolver.world().rank == 0 ? host_name(unknown) : unknown;
   const std::string& launcher = resolver.launcher();
   if (launcher == "PMI")
     return str(", as in mpiexec -genv MASTER_ADDR ", host, " -genv MASTER_PORT 29500");

@@ -1,8 +1,6 @@
 #include "strategies/cluster/launcher/node_ports.h"
 
-#include <array>
-#include <climits>
-#include <unistd.h>
+#include "core/base/host_name.h"
 
 namespace cohort::launcher {
 namespace {
@@ -11,11 +9,6 @@ std::vector<int> numbers(const std::vector<ReservedPort>& ports) {
   std::vector<int> out;
   for (const ReservedPort& port : ports) out.push_back(port.port());
   return out;
-}
-
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "a host without name";
 }
 
 }  // namespace
@@ -27,7 +20,7 @@ NodePorts::NodePorts(const Options& options, const net::InternetAddress& address
 }
 
 Node NodePorts::describe(const std::string& host) const {
-  return {.name = host_name(),
+  return {.name = host_name("a host without name"),
           .host = host,
           .chief = chief_ ? chief_->port() : 0,
           .workers = numbers(workers_),

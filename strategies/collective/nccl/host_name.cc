@@ -2,15 +2,14 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <unistd.h>
+
+#include "core/base/host_name.h"
 
 namespace cohort {
 
 NcclHostName nccl_host_name() {
   if (const char* id = std::getenv("NCCL_HOSTID"); id != nullptr && id[0] != '\0') return {id, ""};
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  NcclHostName host{name, ""};
+  NcclHostName host{host_name(""), ""};
   std::ifstream("/proc/sys/kernel/random/boot_id") >> host.boot;
   return host;
 }
