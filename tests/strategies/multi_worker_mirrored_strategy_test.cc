@@ -347,7 +347,6 @@ TEST_F(MultiWorkerTest, AllCopiesStartFromTheChiefsValue) {
       devices(2));
 }
 
-// Then its workers can still fail together.
 TEST_F(MultiWorkerTest, TheChiefOfWhoMadeVariablesSavesAndLoadsThemAlsoOutsideTheScope) {
   const TemporaryFolder folder("save");
   on_good_workers(2, [&](MultiWorkerMirroredStrategy& strategy) {
@@ -369,6 +368,7 @@ TEST_F(MultiWorkerTest, TheChiefOfWhoMadeVariablesSavesAndLoadsThemAlsoOutsideTh
   });
 }
 
+// Then its workers can still fail together.
 TEST_F(MultiWorkerTest, AVariableMayOutliveItsStrategy) {
   std::vector<std::shared_ptr<Variable>> variables(2);
   std::vector<std::string> errors(2);
