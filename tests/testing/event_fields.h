@@ -80,32 +80,33 @@ inline std::vector<Field> fields(std::string_view message) {
   return out;
 }
 
-// The scalars of this tag, in the order of the file.
-inline std::vector<float> scalars(std::string_view file, std::string_view tag) {
-  std::vector<float> found;
+// What the summaries of this tag hold in the field of this number, in the order of the file.
+inline std::vector<Field> summaries(std::string_view file, std::string_view tag, int number) {
+  std::vector<Field> found;
   for (const std::string_view record : records(file))
     for (const Field& event : fields(record)) {
       if (event.number != 5) continue;
       for (const Field& value : fields(event.bytes)) {
         const auto parts = fields(value.bytes);
-        if (parts[0].bytes == tag && parts[1].number == 2) found.push_back(parts[1].number32);
+        if (parts.size() > 1 && parts[0].bytes == tag && parts[1].number == number)
+          found.push_back(parts[1]);
       }
     }
+  return found;
+}
+
+// The scalars of this tag, in the order of the file.
+inline std::vector<float> scalars(std::string_view file, std::string_view tag) {
+  std::vector<float> found;
+  for (const Field& scalar : summaries(file, tag, 2)) found.push_back(scalar.number32);
   return found;
 }
 
 // How many numbers each histogram of this tag has, in the order of the file.
 inline std::vector<double> histogram_counts(std::string_view file, std::string_view tag) {
   std::vector<double> counts;
-  for (const std::string_view record : records(file))
-    for (const Field& event : fields(record)) {
-      if (event.number != 5) continue;
-      for (const Field& value : fields(event.bytes)) {
-        const auto parts = fields(value.bytes);
-        if (parts[0].bytes == tag && parts[1].number == 5)
-          counts.push_back(fields(parts[1].bytes)[2].number64);
-      }
-    }
+  for (const Field& histogram : summaries(file, tag, 5))
+    counts.push_back(fields(histogram.bytes)[2].number64);
   return counts;
 }
 
