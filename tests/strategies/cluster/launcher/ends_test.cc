@@ -26,13 +26,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
-// The processes below `pid`, one level deep.
-std::vector<pid_t> children_of(pid_t pid) {
-  const std::string id = std::to_string(pid);
-  std::ifstream file("/proc/" + id + "/task/" + id + "/children");
-  return {std::istream_iterator<pid_t>(file), {}};
-}
-
 // Whether it is stopped, as by SIGSTOP.
 bool is_stopped(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
@@ -195,9 +188,7 @@ TEST(LauncherSignal, SentToTheGuardAndTheSupervisorIsPassedOnOnce) {
                        .actions = {"handle_signals", "print=ready",
                                    "await_file=" + folder.path() + "/go", "exit=5"}});
     launched.wait_for_output("ready", 2);
-    const auto supervisor = children_of(launched.pid());
-    ASSERT_EQ(supervisor.size(), 1);
-    kill(supervisor[0], signal);
+    kill(supervisor_of(launched), signal);
     launched.send(signal);
     launched.wait_for_output("got " + name, 2);
     launched.send(SIGTERM);  // as the greatest of them it is taken last
@@ -214,9 +205,7 @@ TEST(LauncherSignal, SentToTheGuardAndTheSupervisorIsPassedOnOnce) {
 TEST(LauncherSignal, EndsAFrozenTask) {
   Launched launched({.flags = {"--grace=1000"}, .actions = {"print=ready", "hang"}});
   launched.wait_for_output("ready");
-  const auto supervisor = children_of(launched.pid());
-  ASSERT_EQ(supervisor.size(), 1);
-  const auto tasks = children_of(supervisor[0]);
+  const auto tasks = children_of(supervisor_of(launched));
   ASSERT_EQ(tasks.size(), 1);
   kill(tasks[0], SIGSTOP);
   launched.send(SIGTERM);
@@ -369,9 +358,7 @@ TEST(LauncherOrphans, AreEndedWhenTheSupervisorIsKilled) {
       {.flags = {"--workers=3"},
        .actions = {"leave_child", "leave_child=daemon", "handle_signals", "print=ready", "hang"}});
   launched.wait_for_output("ready", 3);
-  const auto supervisor = children_of(launched.pid());
-  ASSERT_EQ(supervisor.size(), 1);
-  kill(supervisor[0], SIGKILL);
+  kill(supervisor_of(launched), SIGKILL);
   EXPECT_EQ(launched.wait(), 128 + SIGKILL);
   EXPECT_THAT(launched.errors(), HasSubstr("the supervisor was killed by SIGKILL"));
 }

@@ -249,4 +249,23 @@ std::vector<std::string> lines_of(const std::string& text, const std::string& pr
   return out;
 }
 
+std::string shown(const std::string& output, const std::string& task, const std::string& variable) {
+  const auto values = lines_of(output, "[" + task + "] " + variable);
+  EXPECT_EQ(values.size(), 1) << task << " " << variable << "\n" << output;
+  if (values.empty()) return "nothing";
+  return values[0].starts_with("=") ? values[0].substr(1) : values[0];
+}
+
+std::vector<pid_t> children_of(pid_t pid) {
+  const std::string id = std::to_string(pid);
+  std::ifstream file("/proc/" + id + "/task/" + id + "/children");
+  return {std::istream_iterator<pid_t>(file), {}};
+}
+
+pid_t supervisor_of(const Launched& launched) {
+  const auto children = children_of(launched.pid());
+  if (children.size() != 1) throw std::runtime_error("cohort-run has no supervisor");
+  return children[0];
+}
+
 }  // namespace cohort::testing

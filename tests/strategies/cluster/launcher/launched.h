@@ -86,5 +86,12 @@ Finished finish(const Launch& launch);
 
 // The lines of `text` that begin with `prefix`, without it.
 std::vector<std::string> lines_of(const std::string& text, const std::string& prefix);
+// What a task has shown of a variable of its environment; " is unset" where it has none.
+std::string shown(const std::string& output, const std::string& task, const std::string& variable);
+
+// The processes below `pid`, one level deep.
+std::vector<pid_t> children_of(pid_t pid);
+// The one below a running cohort-run, of which the tasks are children.
+pid_t supervisor_of(const Launched& launched);
 
 }  // namespace cohort::testing

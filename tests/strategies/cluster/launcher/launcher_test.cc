@@ -25,14 +25,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Json = nlohmann::json;
 
-// What the task `name` showed of `variable`.
-std::string shown(const Finished& run, const std::string& name, const std::string& variable) {
-  const auto values = lines_of(run.output, "[" + name + "] " + variable);
-  EXPECT_EQ(values.size(), 1) << name << " " << variable << "\n" << run.output;
-  if (values.empty()) return "nothing";
-  return values[0].starts_with("=") ? values[0].substr(1) : values[0];
-}
-
 // Runs tasks of which all show variables, the last being `last`; trainers end only when `tasks`
 // tasks have done so.
 Finished show_all(Launch launch, const std::string& last, int tasks) {
@@ -52,9 +44,9 @@ TEST(LauncherEnvironment, DescribesTheClusterToEveryTask) {
   ASSERT_EQ(run.code, 0) << run.errors;
   const std::vector<std::string> names = {"chief:0", "worker:0", "worker:1",
                                           "ps:0",    "ps:1",     "evaluator:0"};
-  const Json cluster = Json::parse(shown(run, "chief:0", "TF_CONFIG"))["cluster"];
+  const Json cluster = Json::parse(shown(run.output, "chief:0", "TF_CONFIG"))["cluster"];
   for (const auto& name : names) {
-    const Json config = Json::parse(shown(run, name, "TF_CONFIG"));
+    const Json config = Json::parse(shown(run.output, name, "TF_CONFIG"));
     EXPECT_EQ(config["cluster"], cluster);
     EXPECT_EQ(config["task"]["type"], name.substr(0, name.find(':')));
     EXPECT_EQ(config["task"]["index"], std::stoi(name.substr(name.find(':') + 1)));
@@ -103,31 +95,31 @@ TEST(LauncherEnvironment, NumbersTheTasksThatTrain) {
     ASSERT_EQ(run.code, 0) << run.errors;
     std::vector<std::string> trainers = {"worker:0", "worker:1", "worker:2"};
     if (chief) trainers.insert(trainers.begin(), "chief:0");
-    const Json cluster = Json::parse(shown(run, "worker:0", "TF_CONFIG"))["cluster"];
+    const Json cluster = Json::parse(shown(run.output, "worker:0", "TF_CONFIG"))["cluster"];
     const std::string leader = cluster[chief ? "chief" : "worker"][0],
-                      job_id = shown(run, "ps:0", "COHORT_JOB_ID");
+                      job_id = shown(run.output, "ps:0", "COHORT_JOB_ID");
     for (size_t rank = 0; rank < trainers.size(); ++rank) {
       for (const char* name : {"RANK", "ROLE_RANK", "LOCAL_RANK"}) {
-        EXPECT_EQ(shown(run, trainers[rank], name), std::to_string(rank));
+        EXPECT_EQ(shown(run.output, trainers[rank], name), std::to_string(rank));
       }
       for (const char* name : {"WORLD_SIZE", "ROLE_WORLD_SIZE", "LOCAL_WORLD_SIZE"}) {
-        EXPECT_EQ(shown(run, trainers[rank], name), std::to_string(trainers.size()));
+        EXPECT_EQ(shown(run.output, trainers[rank], name), std::to_string(trainers.size()));
       }
-      EXPECT_EQ(shown(run, trainers[rank], "GROUP_RANK"), "0");
-      EXPECT_EQ(shown(run, trainers[rank], "TORCHELASTIC_RUN_ID"), job_id);
+      EXPECT_EQ(shown(run.output, trainers[rank], "GROUP_RANK"), "0");
+      EXPECT_EQ(shown(run.output, trainers[rank], "TORCHELASTIC_RUN_ID"), job_id);
       for (const char* name : {"TORCHELASTIC_MAX_RESTARTS", "COHORT_MAX_RESTARTS"}) {
-        EXPECT_EQ(shown(run, trainers[rank], name), "2");
+        EXPECT_EQ(shown(run.output, trainers[rank], name), "2");
       }
-      EXPECT_EQ(shown(run, trainers[rank], "MASTER_ADDR") + ":" +
-                    shown(run, trainers[rank], "MASTER_PORT"),
+      EXPECT_EQ(shown(run.output, trainers[rank], "MASTER_ADDR") + ":" +
+                    shown(run.output, trainers[rank], "MASTER_PORT"),
                 leader);
     }
     for (const char* other : {"ps:0", "evaluator:0"}) {
       for (const auto& name : variables)
-        EXPECT_EQ(shown(run, other, name), " is unset") << other << " " << name;
-      EXPECT_EQ(shown(run, other, "COHORT_MAX_RESTARTS"), "2");
+        EXPECT_EQ(shown(run.output, other, name), " is unset") << other << " " << name;
+      EXPECT_EQ(shown(run.output, other, "COHORT_MAX_RESTARTS"), "2");
     }
-    EXPECT_EQ(shown(run, "evaluator:0", "COHORT_LISTEN_FD"), " is unset");
+    EXPECT_EQ(shown(run.output, "evaluator:0", "COHORT_LISTEN_FD"), " is unset");
   }
 }
 
@@ -151,18 +143,18 @@ TEST(LauncherEnvironment, DividesTheCoresUnlessTold) {
   const std::string threads = std::to_string(std::max(1, available_cores() / 3));
   const Finished divided = show_all(
       {.flags = {"--workers=2", "--ps=1"}, .actions = {"show=OMP_NUM_THREADS"}}, "OMP_NUM", 3);
-  EXPECT_EQ(shown(divided, "worker:1", "OMP_NUM_THREADS"), threads);
-  EXPECT_EQ(shown(divided, "ps:0", "OMP_NUM_THREADS"), threads);
+  EXPECT_EQ(shown(divided.output, "worker:1", "OMP_NUM_THREADS"), threads);
+  EXPECT_EQ(shown(divided.output, "ps:0", "OMP_NUM_THREADS"), threads);
   EXPECT_THAT(divided.errors, HasSubstr("OMP_NUM_THREADS=" + threads + " for each of 3 tasks on "));
 
   const Finished told = finish({.flags = {"--workers=2"},
                                 .actions = {"show=OMP_NUM_THREADS"},
                                 .environment = {{"OMP_NUM_THREADS", "13"}}});
-  EXPECT_EQ(shown(told, "worker:1", "OMP_NUM_THREADS"), "13");
+  EXPECT_EQ(shown(told.output, "worker:1", "OMP_NUM_THREADS"), "13");
   EXPECT_EQ(told.errors, "");
 
   const Finished alone = finish({.actions = {"show=OMP_NUM_THREADS"}});
-  EXPECT_EQ(shown(alone, "worker:0", "OMP_NUM_THREADS"), " is unset");
+  EXPECT_EQ(shown(alone.output, "worker:0", "OMP_NUM_THREADS"), " is unset");
 }
 
 // The cores that this process may run on, as the kernel lists them.
@@ -188,7 +180,8 @@ TEST(LauncherEnvironment, HasAWorkerForEachCoreWhereTheirNumberIsAuto) {
   const int number = std::min(available_cores(), 1000);
   const Finished run = finish({.flags = {"--workers=auto"}, .actions = {"show=WORLD_SIZE"}});
   for (const int worker : {0, number - 1})
-    EXPECT_EQ(shown(run, "worker:" + std::to_string(worker), "WORLD_SIZE"), std::to_string(number));
+    EXPECT_EQ(shown(run.output, "worker:" + std::to_string(worker), "WORLD_SIZE"),
+              std::to_string(number));
 }
 
 // Open files, of which each task takes three.
@@ -281,7 +274,7 @@ TEST(LauncherInside, AnotherLauncherRunsTheProgramAsItIs) {
     launch.actions = {"show=" + rank_variable};
     const Finished standalone = finish(launch);
     EXPECT_EQ(standalone.code, 0) << standalone.errors;
-    EXPECT_EQ(shown(standalone, "worker:2", rank_variable), rank_inside);
+    EXPECT_EQ(shown(standalone.output, "worker:2", rank_variable), rank_inside);
   };
   expect("SLURM_PROCID", "1", {{"SLURM_NTASKS", "4"}});
   expect("SLURM_PROCID", "0", {{"SLURM_STEP_NUM_TASKS", "2"}, {"ENVIRONMENT", "BATCH"}});
@@ -306,7 +299,7 @@ TEST(LauncherInside, ATaskOfAClusterInTfConfigRunsTheProgramAsItIs) {
     EXPECT_EQ(run.output, "TF_CONFIG=" + cluster + task + "\n");
     EXPECT_THAT(run.errors, HasSubstr("of TF_CONFIG: they are the cluster"));
     launch.flags.push_back("--standalone");
-    EXPECT_THAT(shown(finish(launch), "worker:1", "TF_CONFIG"), HasSubstr("127.0.0.1:"));
+    EXPECT_THAT(shown(finish(launch).output, "worker:1", "TF_CONFIG"), HasSubstr("127.0.0.1:"));
   }
 }
 

@@ -84,13 +84,4 @@ class Nodes {
   std::vector<std::unique_ptr<Launched>> nodes_;
 };
 
-// What a task has shown of its environment.
-inline std::string shown(const Launched& node, const std::string& task,
-                         const std::string& variable) {
-  const auto values = lines_of(node.output(), "[" + task + "] " + variable);
-  EXPECT_EQ(values.size(), 1) << task << " " << variable << "\n" << node.output();
-  if (values.empty()) return "nothing";
-  return values[0].starts_with("=") ? values[0].substr(1) : values[0];
-}
-
 }  // namespace cohort::testing

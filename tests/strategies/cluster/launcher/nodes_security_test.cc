@@ -57,7 +57,7 @@ TEST(NodesTest, MeetOverTlsWhereTheyHaveCertificates) {
   expect_drop(nodes.port(), std::string("\x16\x03\x01\x00\x05\x01\x02\x03\x04\x05", 10));
   nodes.start_rank(1);
   EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
-  EXPECT_EQ(shown(nodes[1], "worker:1", "RANK"), "1");
+  EXPECT_EQ(shown(nodes[1].output(), "worker:1", "RANK"), "1");
 }
 
 // Each is told why, and does no harm to the others.

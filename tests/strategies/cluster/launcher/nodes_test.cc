@@ -26,14 +26,6 @@ using ::testing::Not;
 using Json = nlohmann::json;
 using Strings = std::vector<std::string>;
 
-pid_t supervisor_of(const Launched& node) {
-  const std::string id = std::to_string(node.pid());
-  std::ifstream file("/proc/" + id + "/task/" + id + "/children");
-  pid_t pid = 0;
-  file >> pid;
-  return pid;
-}
-
 TEST(NodesTest, AreOneClusterInWhateverOrderTheyStart) {
   std::vector<int> ranks = {0, 1, 2};
   do {
@@ -49,19 +41,19 @@ TEST(NodesTest, AreOneClusterInWhateverOrderTheyStart) {
     const auto node = [&](int rank) -> Launched& {
       return nodes[std::find(ranks.begin(), ranks.end(), rank) - ranks.begin()];
     };
-    const Json cluster = Json::parse(shown(node(0), "chief:0", "TF_CONFIG"))["cluster"];
+    const Json cluster = Json::parse(shown(node(0).output(), "chief:0", "TF_CONFIG"))["cluster"];
     EXPECT_EQ(cluster["worker"].size(), 6);
     EXPECT_EQ(cluster["ps"].size(), 3);
     const std::string leader = cluster["chief"][0],
-                      job_id = shown(node(0), "chief:0", "COHORT_JOB_ID");
-    EXPECT_EQ(shown(node(0), "chief:0", "LOCAL_WORLD_SIZE"), "3");
+                      job_id = shown(node(0).output(), "chief:0", "COHORT_JOB_ID");
+    EXPECT_EQ(shown(node(0).output(), "chief:0", "LOCAL_WORLD_SIZE"), "3");
     for (int worker = 0; worker < 6; ++worker) {
       const int at = worker / 2;
       const std::string name = "worker:" + std::to_string(worker);
       const auto expect = [&](const std::string& variable, const std::string& value) {
-        EXPECT_EQ(shown(node(at), name, variable), value) << name;
+        EXPECT_EQ(shown(node(at).output(), name, variable), value) << name;
       };
-      EXPECT_EQ(Json::parse(shown(node(at), name, "TF_CONFIG"))["cluster"], cluster);
+      EXPECT_EQ(Json::parse(shown(node(at).output(), name, "TF_CONFIG"))["cluster"], cluster);
       for (const char* rank : {"RANK", "ROLE_RANK"}) expect(rank, std::to_string(worker + 1));
       for (const char* size : {"WORLD_SIZE", "ROLE_WORLD_SIZE"}) expect(size, "7");
       expect("LOCAL_RANK", std::to_string(worker % 2 + (at == 0 ? 1 : 0)));
@@ -88,8 +80,8 @@ TEST(NodesTest, MayDifferInTheirTasks) {
   nodes.start({"--node_rank=0", "--workers=1"});
   nodes.start({"--node_rank=1", "--workers=3"});
   EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
-  EXPECT_EQ(shown(nodes[1], "worker:3", "RANK"), "3");
-  EXPECT_EQ(shown(nodes[1], "worker:3", "LOCAL_WORLD_SIZE"), "3");
+  EXPECT_EQ(shown(nodes[1].output(), "worker:3", "RANK"), "3");
+  EXPECT_EQ(shown(nodes[1].output(), "worker:3", "LOCAL_WORLD_SIZE"), "3");
 }
 
 TEST(NodesTest, EndWithTheFirstFailureOfAny) {
@@ -183,7 +175,7 @@ TEST(NodesTest, TakeALateOneAtTheNextStart) {
   nodes.start_rank(1).wait_for_errors("the job runs on 1 node already");
   touch(folder.path() + "/go");
   EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
-  EXPECT_EQ(shown(nodes[1], "worker:1", "WORLD_SIZE"), "2");
+  EXPECT_EQ(shown(nodes[1].output(), "worker:1", "WORLD_SIZE"), "2");
 }
 
 TEST(NodesTest, GoOnWithoutOneThatASignalAsksToLeave) {
