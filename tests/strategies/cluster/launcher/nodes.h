@@ -2,38 +2,19 @@
 
 #include <map>
 #include <memory>
-#include <netinet/in.h>
 #include <string>
-#include <sys/socket.h>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
-#include <gtest/gtest.h>
-
+#include "strategies/cluster/net/internet_address.h"
+#include "strategies/cluster/net/socket.h"
 #include "tests/strategies/cluster/launcher/launched.h"
 #include "tests/testing/certificates.h"
 
 namespace cohort::testing {
 
-inline sockaddr_in loopback(int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return address;
-}
-
 // A port at which nobody listens now.
-inline int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = loopback(0);
-  socklen_t size = sizeof(address);
-  EXPECT_EQ(bind(socket, reinterpret_cast<const sockaddr*>(&address), size), 0);
-  EXPECT_EQ(getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  close(socket);
-  return ntohs(address.sin_port);
-}
+inline int free_port() { return net::InternetAddress::of(net::listen_on({})).port(); }
 
 // Nodes of one job.
 class Nodes {

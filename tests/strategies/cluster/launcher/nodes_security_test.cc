@@ -1,13 +1,17 @@
 // Who is let in where nodes meet: strangers, and nodes with and without certificates.
-#include <netinet/in.h>
+#include <cerrno>
+#include <csignal>
 #include <string>
 #include <sys/socket.h>
-#include <unistd.h>
+#include <sys/time.h>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "strategies/cluster/net/descriptor.h"
+#include "strategies/cluster/net/internet_address.h"
+#include "strategies/cluster/net/socket.h"
 #include "tests/strategies/cluster/launcher/nodes.h"
 
 namespace cohort::testing {
@@ -16,36 +20,40 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+net::InternetAddress rendezvous_of(const Nodes& nodes) {
+  return net::InternetAddress().with_port(nodes.port());
+}
+
 // Connects to the rendezvous as a stranger and sends `bytes`; expects to be dropped, perhaps with
 // an alert of TLS.
-void expect_drop(int port, const std::string& bytes) {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  const sockaddr_in address = loopback(port);
-  ASSERT_EQ(connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+void expect_drop(const Nodes& nodes, const std::string& bytes) {
+  const auto address = rendezvous_of(nodes);
+  const net::Descriptor socket = address.socket();
+  ASSERT_EQ(address.connect(socket), 0);
+  const timeval patience{.tv_sec = 60, .tv_usec = 0};
+  setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   char alert[100];
   ssize_t all = 0, got = 0;
-  while (all < 50 && (got = recv(socket, alert, sizeof(alert), 0)) > 0) all += got;
-  EXPECT_LE(got, 0);
-  close(socket);
+  while (all < 50 && (got = recv(socket.get(), alert, sizeof alert, 0)) > 0) all += got;
+  EXPECT_TRUE(got == 0 || (got < 0 && errno == ECONNRESET)) << all << " bytes, " << got;
 }
 
 TEST(NodesTest, DropStrangers) {
   Nodes nodes({"--nnodes=2"}, {"print=done"});
   nodes.start_rank(0).wait_for_errors("waiting for nodes");
-  expect_drop(nodes.port(), "GET / HTTP/1.0\r\n\r\n");
-  expect_drop(nodes.port(), std::string("\0\0\0\2{}", 6));
-  expect_drop(nodes.port(), std::string("\0\0\0\1[", 5));
-  expect_drop(nodes.port(), std::string("\0\0", 2));  // and then nothing
-  std::vector<int> crowd;
+  expect_drop(nodes, "GET / HTTP/1.0\r\n\r\n");
+  expect_drop(nodes, std::string("\0\0\0\2{}", 6));
+  expect_drop(nodes, std::string("\0\0\0\1[", 5));
+  expect_drop(nodes, std::string("\0\0", 2));  // and then nothing
+  const auto address = rendezvous_of(nodes);
+  std::vector<net::Descriptor> crowd;
   for (int i = 0; i < 100; ++i) {
-    crowd.push_back(::socket(AF_INET, SOCK_STREAM, 0));
-    const sockaddr_in address = loopback(nodes.port());
-    connect(crowd.back(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+    crowd.push_back(address.socket());
+    EXPECT_EQ(address.connect(crowd.back()), 0);
   }
   nodes.start_rank(1);
   EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
-  for (const int socket : crowd) close(socket);
 }
 
 TEST(NodesTest, MeetOverTlsWhereTheyHaveCertificates) {
@@ -53,8 +61,8 @@ TEST(NodesTest, MeetOverTlsWhereTheyHaveCertificates) {
   Nodes nodes({"--nnodes=2"}, {"show=RANK"});
   nodes.use(certificates.files());
   nodes.start_rank(0).wait_for_errors("waiting for nodes");
-  expect_drop(nodes.port(), "GET / HTTP/1.0\r\n\r\n");
-  expect_drop(nodes.port(), std::string("\x16\x03\x01\x00\x05\x01\x02\x03\x04\x05", 10));
+  expect_drop(nodes, "GET / HTTP/1.0\r\n\r\n");
+  expect_drop(nodes, std::string("\x16\x03\x01\x00\x05\x01\x02\x03\x04\x05", 10));
   nodes.start_rank(1);
   EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
   EXPECT_EQ(shown(nodes[1].output(), "worker:1", "RANK"), "1");
@@ -107,14 +115,10 @@ TEST(NodesTest, DoNotSpeakPlainTextWhereTheyHaveCertificates) {
 TEST(NodesTest, GiveUpWhenNobodyShakesHands) {
   const Certificates certificates;
   Nodes nodes({"--nnodes=2", "--join_timeout=2", "--node_timeout=1"});
-  const int frozen = ::socket(AF_INET, SOCK_STREAM, 0);
-  const sockaddr_in address = loopback(nodes.port());
-  ASSERT_EQ(bind(frozen, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  ASSERT_EQ(listen(frozen, 10), 0);
+  const net::Descriptor frozen = net::listen_on(rendezvous_of(nodes));
   nodes.use(certificates.files());
   EXPECT_EQ(nodes.start_rank(1).wait(), 14);
   EXPECT_THAT(nodes[0].errors(), HasSubstr("gave up waiting for the rendezvous"));
-  close(frozen);
 }
 
 }  // namespace
