@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "strategies/cluster/net/socket.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/few_descriptors.h"
 
@@ -44,15 +45,7 @@ class AgentTest : public ::testing::Test {
   std::vector<std::string> lines_;
 
  private:
-  static net::Descriptor listen_somewhere() {
-    const net::InternetAddress loopback;
-    net::Descriptor listener = loopback.socket(SOCK_NONBLOCK);
-    EXPECT_EQ(loopback.bind(listener), 0);
-    EXPECT_EQ(listen(listener.get(), 1), 0);
-    return listener;
-  }
-
-  const net::Descriptor listener_ = listen_somewhere();
+  const net::Descriptor listener_ = net::listen_on({});
 
  protected:
   const Options options_{

@@ -1,12 +1,15 @@
 #include "strategies/cluster/launcher/rendezvous_server.h"
 
-#include <sys/socket.h>
+#include <chrono>
+#include <poll.h>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
-#include "core/base/error.h"
 #include "strategies/cluster/environment.h"
 #include "strategies/cluster/net/internet_address.h"
+#include "strategies/cluster/net/socket.h"
 #include "tests/testing/few_descriptors.h"
 
 namespace cohort::launcher {
@@ -16,13 +19,6 @@ using std::chrono::milliseconds;
 
 class Rendezvous : public ::testing::Test {
  protected:
-  static net::Descriptor listening() {
-    const net::InternetAddress loopback;
-    net::Descriptor listener = loopback.socket(SOCK_NONBLOCK);
-    EXPECT_EQ(loopback.bind(listener), 0);
-    EXPECT_EQ(listen(listener.get(), 1), 0);
-    return listener;
-  }
   Channel connect() const {
     net::Descriptor socket = address_.socket();
     EXPECT_EQ(address_.connect(socket), 0);
@@ -43,7 +39,7 @@ class Rendezvous : public ::testing::Test {
     return !client.end().empty();
   }
 
-  net::Descriptor listener_ = listening();
+  net::Descriptor listener_ = net::listen_on({});
   const net::InternetAddress address_ = net::InternetAddress::of(listener_);
   RendezvousServer server_{
       std::move(listener_),
