@@ -37,6 +37,14 @@ std::vector<double> doubles_of(const Tensor& tensor) {
 
 using Floats = std::vector<float>;
 
+ParameterClient client_of(const TestServer& server, const CompressionOptions& compression,
+                          const std::string& task = "worker:0") {
+  return ParameterClient(
+      server.address(),
+      {.task = task, .job_id = "job", .compression = compression, .transport = transport()},
+      no_environment);
+}
+
 TEST(OneBit, SendsSignsWithTheMeanMagnitude) {
   GradientCompressor compressor({.kind = Compression::kOneBit});
   EXPECT_EQ(send(compressor, {4, -2, 1, -1}), (Floats{2, -2, 2, -2}));
@@ -61,21 +69,16 @@ TEST(TwoBit, SendsAThresholdAtATime) {
 TEST(TwoBit, AddsUpOverWorkers) {
   TestServer server;
   const ShardSpec spec = whole_shard("w", {DType::kFloat32, {1}});
-  std::vector<std::unique_ptr<ParameterClient>> workers;
-  for (int w = 0; w < 4; ++w)
-    workers.push_back(std::make_unique<ParameterClient>(
-        server.address(),
-        ParameterClientOptions{.task = str("worker:", w),
-                               .job_id = "job",
-                               .compression = {.kind = Compression::kTwoBit},
-                               .transport = transport()},
-        no_environment));
-  workers[0]->create(spec, [] { return floats({0}); });
+  const CompressionOptions two_bit{.kind = Compression::kTwoBit};
+  ParameterClient workers[] = {
+      client_of(server, two_bit, "worker:0"), client_of(server, two_bit, "worker:1"),
+      client_of(server, two_bit, "worker:2"), client_of(server, two_bit, "worker:3")};
+  workers[0].create(spec, [] { return floats({0}); });
   Floats values;
   for (const float gradient : {0.4f, 0.1f, 0.2f, 0.3f}) {
-    for (const auto& worker : workers)
-      worker->push({.shard = "w", .gradient = floats({-gradient}), .learning_rate = 2});
-    values.push_back(values_of(fetch(*workers[0], spec))[0]);
+    for (ParameterClient& worker : workers)
+      worker.push({.shard = "w", .gradient = floats({-gradient}), .learning_rate = 2});
+    values.push_back(values_of(fetch(workers[0], spec))[0]);
   }
   EXPECT_EQ(values, (Floats{0, 4, 4, 8}));
 }
@@ -107,12 +110,7 @@ TEST(TopK, SendsAShareOfTheElementsRoundedUp) {
 TEST(TopK, SendsTheVeryFloat64) {
   const double exact = 1 + 0x1p-40;
   TestServer server;
-  ParameterClient client(server.address(),
-                         {.task = "worker:0",
-                          .job_id = "job",
-                          .compression = {.kind = Compression::kTopK, .top_k = 0.5},
-                          .transport = transport()},
-                         no_environment);
+  ParameterClient client = client_of(server, {.kind = Compression::kTopK, .top_k = 0.5});
   const ShardSpec spec = whole_shard("w", {DType::kFloat64, {2}});
   client.create(spec, [] { return Tensor::zeros(DType::kFloat64, {2}); });
   for (const double first : {-exact, 0.0})
@@ -124,12 +122,7 @@ TEST(TopK, SendsTheVeryFloat64) {
 // As of a worker that has no rows for a step.
 TEST(TopK, KeepsWhatHasStayedBehindOutOfWhatWeighsNothing) {
   TestServer server;
-  ParameterClient client(server.address(),
-                         {.task = "worker:0",
-                          .job_id = "job",
-                          .compression = {.kind = Compression::kTopK, .top_k = 0.5},
-                          .transport = transport()},
-                         no_environment);
+  ParameterClient client = client_of(server, {.kind = Compression::kTopK, .top_k = 0.5});
   const ShardSpec spec = whole_shard("w", {DType::kFloat32, {2}});
   client.create(spec, [] { return floats({0, 0}); });
   const auto push = [&](const Floats& gradient, double weight) {
@@ -294,12 +287,7 @@ TEST_P(EveryCompression, OverflowsNowhere) {
 
 TEST_P(EveryCompression, TrainsThroughAServer) {
   TestServer server;
-  ParameterClient client(server.address(),
-                         {.task = "worker:0",
-                          .job_id = "job",
-                          .compression = {.kind = GetParam(), .top_k = 0.5, .threshold = 3},
-                          .transport = transport()},
-                         no_environment);
+  ParameterClient client = client_of(server, {.kind = GetParam(), .top_k = 0.5, .threshold = 3});
   const ShardSpec spec = whole_shard("w", {DType::kFloat32, {5}});
   client.create(spec, [] { return floats({0, 0, 0, 0, 0}); });
   constexpr int kSteps = 64;
@@ -313,12 +301,7 @@ TEST_P(EveryCompression, TrainsThroughAServer) {
 // Of gradients that go together nothing is kept where one of them cannot be sent.
 TEST_P(EveryCompression, KeepsNothingOfACallThatIsNotMade) {
   TestServer server;
-  ParameterClient client(server.address(),
-                         {.task = "worker:0",
-                          .job_id = "job",
-                          .compression = {.kind = GetParam(), .top_k = 0.25, .threshold = 3},
-                          .transport = transport()},
-                         no_environment);
+  ParameterClient client = client_of(server, {.kind = GetParam(), .top_k = 0.25, .threshold = 3});
   const ShardSpec first = whole_shard("v", {DType::kFloat32, {4}});
   for (const char* name : {"v", "w"})
     client.create(whole_shard(name, {DType::kFloat32, {4}}), [] { return floats({0, 0, 0, 0}); });
@@ -330,12 +313,20 @@ TEST_P(EveryCompression, KeepsNothingOfACallThatIsNotMade) {
   EXPECT_EQ(values_of(fetch(client, first)), (Floats{0, 0, 0, 0}));
 }
 
-ParameterClientOptions with_top_k(const std::string& task) {
-  return {.task = task,
-          .job_id = "job",
-          .compression = {.kind = Compression::kTopK, .top_k = 0.25},
-          .transport = transport()};
+TEST_P(EveryCompression, KeepsNothingOfACallThatIsRefused) {
+  TestServer server;
+  ParameterClient client = client_of(server, {.kind = GetParam(), .top_k = 0.25, .threshold = 3});
+  const ShardSpec spec = whole_shard("v", {DType::kFloat32, {4}});
+  const auto push = [&](const Floats& gradient) {
+    client.push({.shard = "v", .gradient = floats(gradient), .learning_rate = 1});
+  };
+  EXPECT_ERROR(push({70'000.3f, -2.1f, 1, -1}), Code::kNotFound, "shard \"v\"");
+  client.create(spec, [] { return floats({0, 0, 0, 0}); });
+  push({0, 0, 0, 0});
+  EXPECT_EQ(values_of(fetch(client, spec)), (Floats{0, 0, 0, 0}));
 }
+
+constexpr CompressionOptions kQuarter{.kind = Compression::kTopK, .top_k = 0.25};
 
 ShardPush gradient_of_v(const Floats& gradient) {
   return {.shard = "v", .gradient = floats(gradient), .learning_rate = 1};
@@ -343,7 +334,7 @@ ShardPush gradient_of_v(const Floats& gradient) {
 
 TEST(ErrorFeedback, OfAPushStaysWhereOnlyAnotherOfTheCallIsRefused) {
   TestServer server;
-  ParameterClient client(server.address(), with_top_k("worker:0"), no_environment);
+  ParameterClient client = client_of(server, kQuarter);
   const ShardSpec spec = whole_shard("v", {DType::kFloat32, {4}});
   for (const char* name : {"v", "table"})
     client.create(whole_shard(name, {DType::kFloat32, {4}}), [] { return floats({0, 0, 0, 0}); });
@@ -365,8 +356,8 @@ TEST(ErrorFeedback, OfAPushStaysWhereOnlyAnotherOfTheCallIsRefused) {
 TEST(ErrorFeedback, GoesOnFromEarlierPushesWhereOneIsDropped) {
   TestServer server({.consistency = {.max_staleness = 0, .num_workers = 2, .backup_workers = 1}});
   const ShardSpec spec = whole_shard("v", {DType::kFloat32, {4}});
-  ParameterClient quick(server.address(), with_top_k("worker:0"), no_environment),
-      slow(server.address(), with_top_k("worker:1"), no_environment);
+  ParameterClient quick = client_of(server, kQuarter),
+                  slow = client_of(server, kQuarter, "worker:1");
   for (ParameterClient* client : {&quick, &slow}) {
     client->create(spec, [] { return floats({0, 0, 0, 0}); });
     fetch(*client, spec);
@@ -381,24 +372,6 @@ TEST(ErrorFeedback, GoesOnFromEarlierPushesWhereOneIsDropped) {
     EXPECT_EQ(slow.push(gradient_of_v({0, 0, 0, 0})).outcome, PushOutcome::kApplied);
   }
   EXPECT_EQ(values_of(fetch(slow, spec)), (Floats{-8, -1, -8, 0})) << "the dropped one alone lacks";
-}
-
-TEST_P(EveryCompression, KeepsNothingOfACallThatIsRefused) {
-  TestServer server;
-  ParameterClient client(server.address(),
-                         {.task = "worker:0",
-                          .job_id = "job",
-                          .compression = {.kind = GetParam(), .top_k = 0.25, .threshold = 3},
-                          .transport = transport()},
-                         no_environment);
-  const ShardSpec spec = whole_shard("v", {DType::kFloat32, {4}});
-  const auto push = [&](const Floats& gradient) {
-    client.push({.shard = "v", .gradient = floats(gradient), .learning_rate = 1});
-  };
-  EXPECT_ERROR(push({70'000.3f, -2.1f, 1, -1}), Code::kNotFound, "shard \"v\"");
-  client.create(spec, [] { return floats({0, 0, 0, 0}); });
-  push({0, 0, 0, 0});
-  EXPECT_EQ(values_of(fetch(client, spec)), (Floats{0, 0, 0, 0}));
 }
 
 // Adds what it is given.
@@ -416,12 +389,7 @@ class Adding final : public optim::UpdateRule {
 
 TEST_P(EveryCompression, LeavesInitialValuesAndIntegersAsTheyAre) {
   TestServer server;
-  ParameterClient client(server.address(),
-                         {.task = "worker:0",
-                          .job_id = "job",
-                          .compression = {.kind = GetParam()},
-                          .transport = transport()},
-                         no_environment);
+  ParameterClient client = client_of(server, {.kind = GetParam()});
   const Floats initial = {0.1f, 100'000.1f, -3e-8f};
   const ShardSpec spec = whole_shard("w", {DType::kFloat32, {3}});
   client.create(spec, [&] { return floats(initial); });
