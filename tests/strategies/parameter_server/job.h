@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -117,6 +118,20 @@ inline void expect_near(const Tensor& found, const Tensor& expected, double tole
   const Tensor a = found.cast(DType::kFloat64), b = expected.cast(DType::kFloat64);
   for (int64_t i = 0; i < a.num_elements(); ++i)
     ASSERT_NEAR(a.data<double>()[i], b.data<double>()[i], tolerance) << "element " << i;
+}
+
+// Expects the workers, of which each trains a model by `train`, to give it the weights of `alone`.
+inline void expect_trained_as(const Model& alone, const Job& job,
+                              const std::function<Model(ParameterServerStrategy&)>& train) {
+  std::vector<Tensor> weights;
+  job.on_workers([&](ParameterServerStrategy& strategy) {
+    const Model model = train(strategy);
+    if (!strategy.is_chief()) return;
+    for (const VariablePtr& variable : model.variables()) weights.push_back(variable->value());
+  });
+  ASSERT_EQ(weights.size(), alone.variables().size());
+  for (size_t i = 0; i < weights.size(); ++i)
+    expect_near(weights[i], alone.variables()[i]->value(), 1e-5);
 }
 
 }  // namespace cohort::testing

@@ -91,19 +91,15 @@ TEST(SynchronousTraining, AgainAndAgainIsAsOneWorkersWithLargerBatches) {
   for (int training = 0; training < 3; ++training)
     alone.fit(line(8), {.epochs = 2, .verbose = Verbose::kSilent});
   const Job job(2, 2, {.max_staleness = 0, .partitioner = FixedShardsPartitioner(2)});
-  std::vector<Tensor> weights(4);
-  job.on_workers([&](ParameterServerStrategy& strategy) {
+  expect_trained_as(alone, job, [](ParameterServerStrategy& strategy) {
     Model model = line_model(optim::SGD(0.1, {.momentum = 0.5}));
     for (int training = 0; training < 3; ++training) {
       const History history = model.fit(line(4), {.epochs = 2, .verbose = Verbose::kSilent});
       EXPECT_EQ(history["late_updates"].back(), 0);
       if (strategy.is_chief()) model.evaluate(line(4));  // while the other begins
     }
-    if (strategy.is_chief())
-      for (size_t i = 0; i < weights.size(); ++i) weights[i] = model.variables()[i]->value();
+    return model;
   });
-  for (size_t i = 0; i < weights.size(); ++i)
-    expect_near(weights[i], alone.variables()[i]->value(), 1e-5);
 }
 
 // So many rows that the workers' last batches differ, or that one has none.
@@ -124,14 +120,7 @@ TEST(SynchronousTraining, OfUnevenBatchesIsAsOneWorkersWithLargerBatches) {
     };
     const Model alone = train(2 * each.batch);
     const Job job(2, 2, {.max_staleness = 0, .partitioner = FixedShardsPartitioner(2)});
-    std::vector<Tensor> weights(4);
-    job.on_workers([&](ParameterServerStrategy& strategy) {
-      const Model model = train(each.batch);
-      if (strategy.is_chief())
-        for (size_t i = 0; i < weights.size(); ++i) weights[i] = model.variables()[i]->value();
-    });
-    for (size_t i = 0; i < weights.size(); ++i)
-      expect_near(weights[i], alone.variables()[i]->value(), 1e-5);
+    expect_trained_as(alone, job, [&](ParameterServerStrategy&) { return train(each.batch); });
   }
 }
 
