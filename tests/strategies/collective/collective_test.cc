@@ -4,13 +4,13 @@
 #include <numeric>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 
 #include "tests/collective/ranks.h"
 #include "tests/strategies/collective/tcp/tcp_group.h"
+#include "tests/testing/eventually.h"
 
 namespace cohort::collective {
 namespace {
@@ -200,7 +200,7 @@ TEST_P(CollectiveTest, ReducesInTheBackground) {
 TEST_P(CollectiveTest, TellsWhatIsDoneAndTakesAnotherInItsPlace) {
   on_all(2, [](int rank, Communicator& group) {
     Pending pending = start_all_reduce(group, Tensor::scalar(static_cast<float>(rank)));
-    while (!pending.is_done()) std::this_thread::yield();
+    EXPECT_TRUE(testing::eventually([&] { return pending.is_done(); }));
     EXPECT_EQ(pending.wait().item(), 1);
     EXPECT_TRUE(pending.is_done());
     pending = start_all_reduce(group, Tensor::scalar(5.0f));

@@ -423,7 +423,7 @@ TEST(ParameterClient, CanBeCancelled) {
     EXPECT_ERROR(client->pull({.shard = "w", .target = target, .at_least = 100}), Code::kCancelled,
                  "cancelled");
   });
-  while (server->statistics().sessions < 1) std::this_thread::yield();
+  EXPECT_TRUE(eventually([&] { return server->statistics().sessions > 0; }));
   client->cancel();
   waiting.join();
   EXPECT_ERROR(client->statistics(), Code::kCancelled, "cancelled");

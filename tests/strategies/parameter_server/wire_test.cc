@@ -83,7 +83,7 @@ TEST_F(Wire, DropsPushesThatAreCutOff) {
     ASSERT_TRUE(link.connect(deadline));
     link.send({.header = push_header(16), .payload = {bytes(8)}}, deadline);
   }
-  while (server_->statistics().sessions > 1) std::this_thread::yield();
+  ASSERT_TRUE(eventually([&] { return server_->statistics().sessions <= 1; }));
   EXPECT_EQ(server_->statistics().pushes_applied, 0u);
 }
 

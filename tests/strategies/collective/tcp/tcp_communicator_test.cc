@@ -10,6 +10,7 @@
 #include "strategies/cluster/net/socket.h"
 #include "strategies/collective/tcp/frame.h"
 #include "tests/strategies/collective/tcp/tcp_group.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/few_descriptors.h"
 #include "tests/testing/resources.h"
 
@@ -302,12 +303,8 @@ TEST(TcpCommunicatorTest, AThousandGroupsLeaveNothingBehind) {
     start_and_end(number % 2);
   }
   // The system may list a thread for a moment after it was joined.
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (resources_of().threads > before.threads && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::yield();
-  const Resources after = resources_of();
-  EXPECT_EQ(after.descriptors, before.descriptors);
-  EXPECT_LE(after.threads, before.threads);
+  EXPECT_TRUE(eventually([&] { return resources_of().threads <= before.threads; }));
+  EXPECT_EQ(resources_of().descriptors, before.descriptors);
 }
 
 }  // namespace
