@@ -5,6 +5,7 @@
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "tests/distribute/counting_ops.h"
+#include "tests/testing/error_of.h"
 
 namespace cohort {
 namespace {
@@ -47,12 +48,7 @@ TEST_F(CentralStorageStrategyTest, KeepsVariablesOnTheOnlyComputeDevice) {
 
 TEST_F(CentralStorageStrategyTest, RefusesDevicesThatDoNotExistOrComeTwice) {
   const auto code_of = [](const CentralStorageStrategy::Options& options) {
-    try {
-      CentralStorageStrategy{options};
-    } catch (const Error& error) {
-      return error.code();
-    }
-    return Code::kUnknown;
+    return testing::error_of([&] { CentralStorageStrategy{options}; }).code();
   };
   EXPECT_EQ(code_of({.compute_devices = {"cpu:0", "cpu:44"}}), Code::kNotFound);
   EXPECT_EQ(code_of({.parameter_device = "cpu:9"}), Code::kNotFound);

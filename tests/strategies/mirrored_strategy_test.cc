@@ -17,6 +17,7 @@
 #include "strategies/one_device_strategy.h"
 #include "tests/distribute/testing.h"
 #include "tests/strategies/collective/nccl/leaving_together.h"
+#include "tests/testing/error_of.h"
 
 namespace cohort {
 namespace {
@@ -189,13 +190,11 @@ TEST_F(MirroredStrategyTest, ItsReplicasLeaveTheirGroupTogether) {
 
 TEST_F(MirroredStrategyTest, RefusesADeviceGivenTwiceOrAbsent) {
   EXPECT_THROW(MirroredStrategy({.devices = {"cpu:0", "cpu:0"}}), Error);
-  try {
-    const MirroredStrategy strategy({.devices = {"cpu:0", "cpu:99"}});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Code::kNotFound);
-    EXPECT_NE(error.message().find("cpu:99"), std::string::npos);
-  }
+  const Error absent = testing::error_of([] {
+    MirroredStrategy({.devices = {"cpu:0", "cpu:99"}});
+  });
+  EXPECT_EQ(absent.code(), Code::kNotFound);
+  EXPECT_NE(absent.message().find("cpu:99"), std::string::npos);
 }
 
 TEST_F(MirroredStrategyTest, VariablesReadInReplicasMergeOutside) {

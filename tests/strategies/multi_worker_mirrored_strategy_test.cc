@@ -117,13 +117,9 @@ TEST(MultiWorkerMirroredStrategyTest, AParameterServerIsToldWhereItBelongs) {
   Options options;
   options.resolver = std::make_shared<LiteralResolver>(
       cluster, LiteralResolverOptions{.task_type = "ps", .task_id = 0});
-  try {
-    const MultiWorkerMirroredStrategy strategy(options);
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Code::kInvalidArgument);
-    EXPECT_THAT(error.message(), HasSubstr("ParameterServerStrategy"));
-  }
+  EXPECT_THAT(error_of(Code::kInvalidArgument,
+                       [&] { const MultiWorkerMirroredStrategy strategy(options); }),
+              HasSubstr("ParameterServerStrategy"));
 }
 
 // --- Values between steps

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "tests/testing/error_of.h"
 
 namespace cohort::launcher {
 namespace {
@@ -53,12 +54,8 @@ TEST(Messages, ThatAreNoneAreErrors) {
         join.substr(0, 30),
         std::string("{\"type\":\"start\",\"round\":{\"restart\":0,\"job_id\":\"\",\"index\":0,"
                     "\"nodes\":[]}}")}) {
-    try {
-      decode(text);
-      ADD_FAILURE() << text.substr(0, 100);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Code::kDataLoss) << error.what();
-    }
+    const Error error = testing::error_of([&] { decode(text); });
+    EXPECT_EQ(error.code(), Code::kDataLoss) << error.what() << ": " << text.substr(0, 100);
   }
 }
 
