@@ -49,6 +49,8 @@ TEST(ClusterCoordinator, EndsWorkersThatAreThereAlsoAfterAnInterrupt) {
   request_stop(StopRequest::kInterrupt);
   coordinator->shut_down();
   init();  // forgets it
+  for (const size_t worker : {0, 1, 2}) cluster.worker(worker).wait();
+  EXPECT_FALSE(cluster.lines.has("there has been no coordinator"));
   EXPECT_FALSE(cluster.lines.has("not asked to end"));
 }
 
