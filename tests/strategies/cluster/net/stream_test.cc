@@ -17,6 +17,7 @@
 #include "strategies/cluster/net/socket.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/error_of.h"
+#include "tests/testing/trials.h"
 
 namespace cohort::testing {
 namespace {
@@ -152,9 +153,7 @@ TEST_F(StreamTest, AnEndKnowsWhatTheOthersCertificateSays) {
 }
 
 TEST_F(StreamTest, BytesOfAllSizesPassInPiecesOfAllSizes) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE(str("seed ", seed));
-  std::mt19937 random(seed);
+  std::mt19937_64 random(trials(std::random_device()(), 1).seed);
   auto [from, to] = pair();
   std::string sent(5'000'000, 0), got(sent.size(), 0);
   for (char& c : sent) c = static_cast<char>(random());
@@ -255,10 +254,9 @@ TEST_F(StreamTest, PlainTextAtOneEndIsSaidAtBoth) {
 
 // Whatever bytes come, at whatever place of the handshake.
 TEST_F(StreamTest, AHandshakeOfOtherBytesIsRefused) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE(str("seed ", seed));
-  std::mt19937 random(seed);
-  for (int round = 0; round < 60; ++round) {
+  const auto [seed, count] = trials(std::random_device()(), 60);
+  std::mt19937_64 random(seed);
+  for (uint64_t round = 0; round < count; ++round) {
     Sockets sockets;
     std::string bytes(1 + random() % 3000, 0);
     for (char& c : bytes) c = static_cast<char>(random());
