@@ -6,7 +6,6 @@
 #include <fstream>
 #include <iterator>
 #include <string>
-#include <sys/stat.h>
 #include <utility>
 #include <vector>
 
@@ -390,8 +389,7 @@ TEST(LauncherRestart, EndsWhenNoneIsLeft) {
 TEST(LauncherRestart, ThatCannotStartSaysWhatHappenedBefore) {
   const TemporaryFolder folder("launcher");
   const std::string path = folder.path() + "/program";
-  std::ofstream(path) << "#!/bin/sh\nrm -- \"$0\"\necho why\nexit 3\n";
-  chmod(path.c_str(), 0755);
+  write_script(path, "#!/bin/sh\nrm -- \"$0\"\necho why\nexit 3\n");
   const Finished run = finish({.flags = {"--restarts=1"}, .program = path});
   EXPECT_EQ(run.code, 15);
   EXPECT_THAT(run.errors, HasSubstr("failed: worker:0 (pid "));

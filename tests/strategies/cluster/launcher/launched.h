@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <vector>
 
@@ -11,6 +12,11 @@ namespace cohort::testing {
 
 // An empty file, as of what tasks wait for (await_file).
 inline void touch(const std::string& path) { const std::ofstream file(path); }
+// One that can be run, as far as its mode goes.
+inline void write_script(const std::string& path, const std::string& text) {
+  std::ofstream(path) << text;
+  chmod(path.c_str(), 0755);
+}
 
 // How cohort-run is started.
 struct Launch {

@@ -448,8 +448,7 @@ TEST(LauncherFlags, ProgramThatCannotBeRunIsAnError) {
   const std::string path = folder.path() + "/script";
   const auto expect = [&](const std::string& text, const std::string& why) {
     SCOPED_TRACE(text);
-    std::ofstream(path) << text;
-    chmod(path.c_str(), 0755);
+    write_script(path, text);
     const Finished run = finish({.flags = {"--workers=2"}, .program = path});
     EXPECT_EQ(run.code, 15);
     EXPECT_THAT(run.errors, HasSubstr("cannot run " + path + why + "\n"));
@@ -462,8 +461,7 @@ TEST(LauncherFlags, ProgramThatCannotBeRunIsAnError) {
          "return");
   // An interpreter that is there, and whose own is not.
   const std::string other = folder.path() + "/other";
-  std::ofstream(other) << "#!/no/such/interpreter\n";
-  chmod(other.c_str(), 0755);
+  write_script(other, "#!/no/such/interpreter\n");
   expect("#!" + other + "\n", ": No such file or directory");
 }
 

@@ -43,6 +43,12 @@ class Nodes {
     return *nodes_.back();
   }
   Launched& start_rank(int rank) { return start({"--node_rank=" + std::to_string(rank)}); }
+  // Starts ranks 0 and 1, and returns when each of them has printed `text`.
+  void start_two(const std::string& text) {
+    Launched& first = start_rank(0);
+    start_rank(1).wait_for_output(text);
+    first.wait_for_output(text);
+  }
   // Waits for all; their exit codes.
   std::vector<int> wait() {
     std::vector<int> codes;

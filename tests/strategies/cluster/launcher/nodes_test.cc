@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
-#include <fstream>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -141,9 +139,7 @@ TEST(NodesTest, WaitForAllToSaveWhenOneAsksToBeResumed) {
 TEST(NodesTest, NoticeTheLossOfOne) {
   for (const bool supervisor : {false, true}) {
     Nodes nodes({"--nnodes=2", "--grace=0.1"}, {"leave_child", "print=ready", "hang"});
-    nodes.start_rank(0);
-    nodes.start_rank(1).wait_for_output("ready");
-    nodes[0].wait_for_output("ready");
+    nodes.start_two("ready");
     kill(supervisor ? supervisor_of(nodes[1]) : nodes[1].pid(), SIGKILL);
     EXPECT_THAT(nodes[0].wait(), ::testing::AnyOf(20, 24)) << nodes[0].errors();
     EXPECT_THAT(nodes[0].errors(), HasSubstr("failed: node 1 ("));
@@ -228,9 +224,7 @@ TEST(NodesTest, TakeOneInThePlaceOfOneThatIsSilent) {
   const TemporaryFolder folder("launcher");
   Nodes nodes({"--nnodes=2", "--restarts=1", "--node_timeout=3"},
               {"show=COHORT_RESTART_COUNT", "await_file=" + folder.path() + "/go"});
-  nodes.start_rank(0);
-  nodes.start_rank(1).wait_for_output("COHORT_RESTART_COUNT=0");
-  nodes[0].wait_for_output("COHORT_RESTART_COUNT=0");
+  nodes.start_two("COHORT_RESTART_COUNT=0");
   const pid_t frozen = supervisor_of(nodes[1]);
   kill(frozen, SIGSTOP);
   nodes.start_rank(1).wait_for_output("COHORT_RESTART_COUNT=1");
@@ -243,9 +237,7 @@ TEST(NodesTest, TakeOneInThePlaceOfOneThatIsSilent) {
 
 TEST(NodesTest, EndWhenTheRendezvousIsLost) {
   Nodes nodes({"--nnodes=2", "--restarts=5"}, {"print=ready", "hang"});
-  nodes.start_rank(0);
-  nodes.start_rank(1).wait_for_output("ready");
-  nodes[0].wait_for_output("ready");
+  nodes.start_two("ready");
   kill(supervisor_of(nodes[0]), SIGKILL);
   EXPECT_EQ(nodes[1].wait(), 24);
   EXPECT_THAT(
@@ -256,9 +248,7 @@ TEST(NodesTest, EndWhenTheRendezvousIsLost) {
 
 TEST(NodesTest, DoNotTakeAPauseForALoss) {
   Nodes nodes({"--nnodes=2", "--node_timeout=4"}, {"handle_signals=5", "print=ready", "hang"});
-  nodes.start_rank(0);
-  nodes.start_rank(1).wait_for_output("ready");
-  nodes[0].wait_for_output("ready");
+  nodes.start_two("ready");
   const pid_t frozen = supervisor_of(nodes[1]);
   kill(frozen, SIGSTOP);
   sleep(1);  // a quarter of the time that is allowed
@@ -269,8 +259,7 @@ TEST(NodesTest, DoNotTakeAPauseForALoss) {
 
 TEST(NodesTest, TakeALongSilenceForALoss) {
   Nodes nodes({"--nnodes=2", "--node_timeout=3"}, {"print=ready", "hang"});
-  nodes.start_rank(0);
-  nodes.start_rank(1).wait_for_output("ready");
+  nodes.start_two("ready");
   const pid_t frozen = supervisor_of(nodes[1]);
   kill(frozen, SIGSTOP);
   EXPECT_EQ(nodes[0].wait(), 24);
@@ -283,9 +272,7 @@ TEST(NodesTest, EndByASignalToAnyOfThem) {
   for (const int signal : {SIGTERM, SIGINT}) {
     for (const size_t who : {0, 1}) {
       Nodes nodes({"--nnodes=2", "--restarts=3"}, {"handle_signals=5", "print=ready", "hang"});
-      nodes.start_rank(0);
-      nodes.start_rank(1).wait_for_output("ready");
-      nodes[0].wait_for_output("ready");
+      nodes.start_two("ready");
       nodes[who].send(signal);
       EXPECT_THAT(nodes.wait(), ElementsAre(5, 5)) << nodes.all_errors();
       const std::string got = std::string("got SIG") + sigabbrev_np(signal);
@@ -297,9 +284,7 @@ TEST(NodesTest, EndByASignalToAnyOfThem) {
 
 TEST(NodesTest, KnowAnInterruptOfAllFromASecondOne) {
   Nodes nodes({"--nnodes=2"}, {"handle_signals", "print=ready", "hang", "exit=0"});
-  nodes.start_rank(0);
-  nodes.start_rank(1).wait_for_output("ready");
-  nodes[0].wait_for_output("ready");
+  nodes.start_two("ready");
   nodes[0].send(SIGINT);
   nodes[1].wait_for_output("got SIGINT");
   nodes[1].send(SIGINT);                                    // as a terminal of both would
@@ -381,10 +366,9 @@ TEST(NodesTest, AreWarnedOfARendezvousThatNoOtherHostReaches) {
 TEST(NodesTest, EndAllWhenOneCannotRunTheProgram) {
   const TemporaryFolder folder("launcher");
   const std::string path = folder.path() + "/actor";
-  std::ofstream(path) << "#!/no/such/interpreter\n";
+  write_script(path, "#!/no/such/interpreter\n");
   const int port = free_port();
   const Strings flags = {"--nnodes=2", "--rendezvous=127.0.0.1:" + std::to_string(port)};
-  ASSERT_EQ(std::system(("chmod +x " + path).c_str()), 0);
   for (const std::string broken : {"0", "1"}) {
     Strings bad = flags, good = flags;
     bad.push_back("--node_rank=" + broken);
