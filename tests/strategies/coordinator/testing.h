@@ -3,7 +3,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,29 +20,9 @@
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/gate.h"
+#include "tests/testing/lines.h"
 
 namespace cohort::testing {
-
-// Lines for people.
-class Lines {
- public:
-  std::function<void(const std::string&)> writer() {
-    return [this](const std::string& line) {
-      const std::lock_guard lock(mutex_);
-      lines_.push_back(line);
-    };
-  }
-  bool has(const std::string& part) const {
-    const std::lock_guard lock(mutex_);
-    for (const std::string& line : lines_)
-      if (line.find(part) != std::string::npos) return true;
-    return false;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::vector<std::string> lines_;
-};
 
 // The workers of a job on ports of this host, and in this process where they are started.
 class TestCluster {

@@ -1,10 +1,8 @@
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +18,7 @@
 #include "strategies/parameter_server/shard.h"
 #include "tests/strategies/parameter_server/transport.h"
 #include "tests/testing/error_of.h"
+#include "tests/testing/lines.h"
 
 namespace cohort::testing {
 
@@ -41,10 +40,7 @@ class TestServer {
       : options_(std::move(options)) {
     options_.job_id = "job";
     options_.snapshot_at_end = stopped == Stopped::kEnded;
-    options_.notice = [this](const std::string& line) {
-      const std::lock_guard lock(mutex_);
-      lines_.push_back(line);
-    };
+    options_.notice = lines_.writer();
     start();
   }
 
@@ -54,18 +50,8 @@ class TestServer {
   ParameterServer* operator->() { return server_.get(); }
   Address address() const { return Address::parse(port_.address()); }
   // The last line for people that has `part` in it, or "".
-  std::string line(const std::string& part) const {
-    const std::lock_guard lock(mutex_);
-    for (auto line = lines_.rbegin(); line != lines_.rend(); ++line)
-      if (line->find(part) != std::string::npos) return *line;
-    return "";
-  }
-
-  int64_t lines(const std::string& part) const {
-    const std::lock_guard lock(mutex_);
-    return std::ranges::count_if(
-        lines_, [&](const std::string& line) { return line.find(part) != std::string::npos; });
-  }
+  std::string line(const std::string& part) const { return lines_.last(part); }
+  int64_t lines(const std::string& part) const { return lines_.count(part); }
 
   std::unique_ptr<ParameterClient> client(const std::string& task = "worker:0",
                                           milliseconds timeout = std::chrono::seconds(20)) const {
@@ -79,8 +65,7 @@ class TestServer {
  private:
   launcher::ReservedPort port_;
   ParameterServerOptions options_;
-  mutable std::mutex mutex_;
-  std::vector<std::string> lines_;
+  Lines lines_;
   std::unique_ptr<ParameterServer> server_;
 };
 

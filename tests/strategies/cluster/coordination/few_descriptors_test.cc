@@ -23,8 +23,8 @@ TEST(FewDescriptorsTest, ALeaderSaysWhomItHasNoneFor) {
   const LocalJob job(2);
   const coordination::Roster roster(job.resolver(0));
   const coordination::Security security({}, false, environment({}));
-  Notices notices;
-  const coordination::LeaderServer server(roster, "job", {}, security, notices.sink());
+  Lines notices;
+  const coordination::LeaderServer server(roster, "job", {}, security, notices.writer());
   const auto leader = net::InternetAddress::parse(job.address(0), "the leader");
   const FewDescriptors few(4);
   const net::Descriptor caller = leader.socket();

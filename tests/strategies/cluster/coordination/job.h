@@ -3,7 +3,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "tests/strategies/cluster/testing.h"
 #include "tests/testing/error_of.h"
 #include "tests/testing/eventually.h"
+#include "tests/testing/lines.h"
 
 namespace cohort::testing {
 
@@ -44,25 +44,6 @@ class LocalJob {
  private:
   std::vector<launcher::ReservedPort> ports_;
   ClusterSpec spec_;
-};
-
-// Lines that memberships have for people, kept.
-class Notices {
- public:
-  std::function<void(const std::string&)> sink() {
-    return [this](const std::string& line) {
-      std::lock_guard lock(mutex_);
-      text_ += line + "\n";
-    };
-  }
-  std::string text() const {
-    std::lock_guard lock(mutex_);
-    return text_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::string text_;
 };
 
 inline std::unique_ptr<Membership> join(const ClusterResolver& resolver,

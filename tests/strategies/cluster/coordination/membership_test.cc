@@ -271,12 +271,11 @@ TEST(Membership, ATaskOnItsOwnNeedsNoNetwork) {
 
 TEST(Membership, LeaveSaysWhoStays) {
   LocalJob job(3);
-  Notices notices;
-  Members members = join_all(job, {.notice = notices.sink()});
+  Lines notices;
+  Members members = join_all(job, {.notice = notices.writer()});
   EXPECT_FALSE(members[1]->leave(milliseconds(100)));
   EXPECT_TRUE(eventually([&] {
-    return notices.text().find("worker:1: leaves the job") != std::string::npos &&
-           notices.text().find("worker:2") != std::string::npos;
+    return notices.has("worker:1: leaves the job") && notices.has("worker:2");
   })) << notices.text();
   members[1].reset();
   // The others go on, but nobody may wait for the one that has left.

@@ -87,11 +87,11 @@ TEST_F(SecurityTest, StrangersAreRefused) {
 
 TEST_F(SecurityTest, TheLeaderTellsOnceWhoSpeaksPlainText) {
   LocalJob job(2);
-  Notices told;
+  Lines told;
   const auto errors = on_threads(2, [&](int rank) {
     if (rank == 0)
       join(job.resolver(0),
-           {.join_timeout = seconds(6), .tls = certificates_.files(), .notice = told.sink()});
+           {.join_timeout = seconds(6), .tls = certificates_.files(), .notice = told.writer()});
     else
       join(job.resolver(1), {.join_timeout = seconds(6)});
   });

@@ -35,7 +35,7 @@ class CutLink : public ::testing::Test {
                             {.heartbeat = milliseconds(100),
                              .suspect_after = milliseconds(700),
                              .dead_after = dead_after,
-                             .notice = notices_.sink()});
+                             .notice = notices_.writer()});
     });
     EXPECT_THAT(errors, ::testing::Each(""));
   }
@@ -44,10 +44,10 @@ class CutLink : public ::testing::Test {
     return members_[rank]->failure()->what();
   }
   bool noticed(const std::string& text) {
-    return eventually([&] { return notices_.text().find(text) != std::string::npos; });
+    return eventually([&] { return notices_.has(text); });
   }
 
-  Notices notices_;
+  Lines notices_;
   LocalJob job_{1};
   TcpFaultProxy cable_{net::InternetAddress::parse(job_.address(0), "the leader")};
   Members members_{3};
@@ -130,15 +130,15 @@ class CutWhileGathering : public ::testing::Test {
             .heartbeat = milliseconds(100),
             .suspect_after = milliseconds(700),
             .dead_after = dead_after,
-            .notice = notices_.sink()})
+            .notice = notices_.writer()})
           ->leave();
     })[0];
   }
   bool noticed(const std::string& text) {
-    return eventually([&] { return notices_.text().find(text) != std::string::npos; });
+    return eventually([&] { return notices_.has(text); });
   }
 
-  Notices notices_;
+  Lines notices_;
   LocalJob job_{1};
   TcpFaultProxy cable_{net::InternetAddress::parse(job_.address(0), "the leader")};
 };

@@ -29,8 +29,8 @@ TEST(Stopping, TasksInLockstepStopAfterTheSameStep) {
   LocalJob job(kSize);
   for (uint64_t seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE(str("seed ", seed));
-    Notices notices;
-    const Members members = join_all(job, {.notice = notices.sink()});
+    Lines notices;
+    const Members members = join_all(job, {.notice = notices.writer()});
     RandomStream random(seed);
     const int announcer = static_cast<int>(random.below(kSize));
     const auto announced_at = static_cast<int64_t>(random.below(20));
@@ -53,8 +53,8 @@ TEST(Stopping, TasksInLockstepStopAfterTheSameStep) {
 
 TEST(Stopping, TasksThatRunFreelyCatchUpWithTheFirst) {
   LocalJob job(3);
-  Notices notices;
-  const Members members = join_all(job, {.notice = notices.sink()});
+  Lines notices;
+  const Members members = join_all(job, {.notice = notices.writer()});
   std::vector<int64_t> stopped(3);
   const auto errors = on_threads(3, [&](int rank) {
     stopped[rank] = steps_until_stop(*members[rank], 0, [&](int64_t done) {
@@ -69,8 +69,8 @@ TEST(Stopping, TasksThatRunFreelyCatchUpWithTheFirst) {
 
 TEST(Stopping, AFailureReachesWhoAsksForTheStep) {
   LocalJob job(2);
-  Notices notices;
-  const Members members = join_all(job, {.notice = notices.sink()});
+  Lines notices;
+  const Members members = join_all(job, {.notice = notices.writer()});
   EXPECT_EQ(members[1]->stop_step(1), std::nullopt);
   members[0]->report(Error(Code::kInternal, "broken"));
   ASSERT_TRUE(eventually([&] { return members[1]->failure().has_value(); }));
@@ -79,8 +79,8 @@ TEST(Stopping, AFailureReachesWhoAsksForTheStep) {
 
 TEST(Stopping, ATaskThatHasDoneItsLastStepDoesNotHoldUpTheOthers) {
   LocalJob job(2);
-  Notices notices;
-  const Members members = join_all(job, {.notice = notices.sink()});
+  Lines notices;
+  const Members members = join_all(job, {.notice = notices.writer()});
   std::thread leaving([&] { members[0]->leave(); });
   members[1]->announce_stop();
   std::optional<int64_t> stop;
