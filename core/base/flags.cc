@@ -89,6 +89,8 @@ std::string Flags::text(const std::string& name, const std::string& fallback,
                         choices.empty() ? help : str(help, " (", comma_separated(choices), ")")});
   std::string value;
   if (!take(name, options.alone, value)) return fallback;
+  if (value.empty() && !options.may_be_empty)
+    invalid("--", name, "= is not allowed: expected a value, or no --", name);
   if (!choices.empty() && std::find(choices.begin(), choices.end(), value) == choices.end()) {
     invalid("--", name, "=", value, " is not allowed: expected one of ", comma_separated(choices));
   }
@@ -111,21 +113,29 @@ bool Flags::is_given(const std::string& name) const {
   });
 }
 
-void Flags::finish() {
+void Flags::finish(const std::map<std::string, std::string>& foreign) {
   if (help_requested_) {
     if (!(std::cout << help() << std::flush)) fail_errno("write", "standard output");
     std::exit(0);
   }
-  for (const Argument& argument : arguments_) {
-    if (argument.used) continue;
-    if (!argument.text.starts_with("--")) invalid("unexpected argument \"", argument.text, "\"");
-    const std::string name = argument.text.substr(2, argument.text.find('=') - 2);
-    std::vector<std::string_view> names;
-    for (const Described& flag : described_) names.push_back(flag.name);
-    const std::string_view meant = nearest(name, names);
-    invalid("unknown flag --", name, meant.empty() ? "" : str("; did you mean --", meant, "?"),
-            " (--help lists the flags)");
+  for (const auto& [text, used] : arguments_) {
+    if (used) continue;
+    const size_t dashes = text.starts_with("--") ? 2 : text.starts_with("-") ? 1 : 0;
+    const std::string name = text.substr(dashes, text.find('=') - dashes);
+    const std::string meant = dashes == 0 ? "" : meant_by(name, foreign);
+    if (dashes < 2 && meant.empty()) invalid("unexpected argument \"", text, "\"");
+    invalid("unknown flag ", text.substr(0, dashes), name,
+            meant.empty() ? "" : str("; did you mean --", meant, "?"), " (--help lists the flags)");
   }
+}
+
+std::string Flags::meant_by(std::string name,
+                            const std::map<std::string, std::string>& foreign) const {
+  std::ranges::replace(name, '-', '_');
+  if (const auto found = foreign.find(name); found != foreign.end()) return found->second;
+  std::vector<std::string_view> names;
+  for (const Described& flag : described_) names.push_back(flag.name);
+  return std::string(nearest(name, names));
 }
 
 std::string Flags::help() const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,7 @@ struct NumberRange {
 struct TextOptions {
   std::vector<std::string> choices = {};  // the allowed values; empty: any
   std::string alone = {};                 // of --name without a value; empty: it needs one
+  bool may_be_empty = true;  // else --name= is refused, as of a script's variable that is not set
 };
 
 // The command line of a program, read flag by flag:
@@ -50,8 +52,9 @@ class Flags {
 
   // To be called when all flags have been asked for. With --help or -h, prints them and exits with
   // 0, but for standard output that cannot be written, an Error of the system's; an argument that
-  // nobody asked for is an error that suggests the nearest flag.
-  void finish();
+  // nobody asked for is an error that suggests the flag which has this name elsewhere, by `foreign`
+  // from such names, written with underscores, to flags; else the nearest flag.
+  void finish(const std::map<std::string, std::string>& foreign = {});
   // What --help prints.
   std::string help() const;
 
@@ -66,6 +69,8 @@ class Flags {
   // Takes the value of the last --name, or returns false. `alone` is the value of --name without
   // one; where it is empty, one is needed.
   bool take(const std::string& name, const std::string& alone, std::string& value);
+  // The flag that an unknown name is meant to be; "" where there is no telling.
+  std::string meant_by(std::string name, const std::map<std::string, std::string>& foreign) const;
 
   std::string program_, description_;
   std::vector<Argument> arguments_;

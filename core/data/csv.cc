@@ -11,6 +11,7 @@
 
 #include "core/base/comma_separated.h"
 #include "core/base/notice.h"
+#include "core/base/quote.h"
 #include "core/data/csv_records.h"
 #include "core/data/data_file.h"
 #include "core/data/table.h"
@@ -253,7 +254,17 @@ class Reader {
 
   [[noreturn]] void fail_field(size_t column, std::string_view problem) const {
     const std::string name = names_.empty() ? "" : str(" (", shown(names_[column]), ")");
-    fail(Code::kDataLoss, place(column), "column ", column + 1, name, ": ", problem);
+    fail(Code::kDataLoss, place(column), "column ", column + 1, name, ": ", problem,
+         hint_of_delimiter());
+  }
+
+  // For files of programs that separate by something else.
+  std::string hint_of_delimiter() const {
+    if (columns_ > 1 || names_.empty()) return "";
+    const size_t other = names_[0].find_first_of(",;\t");
+    if (other == std::string::npos) return "";
+    return str("; is the delimiter ", quote(names_[0].substr(other, 1)),
+               " (CsvOptions::delimiter)?");
   }
 
   // Where a field of the last record is, as errors begin.

@@ -14,6 +14,8 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 CsvRecords::CsvRecords(std::string_view text, std::string path, char delimiter)
     : text_(text), path_(std::move(path)), delimiter_(delimiter) {
   if (text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
+  if (text_.starts_with("\xFF\xFE") || text_.starts_with("\xFE\xFF"))
+    fail_at(1, 0, "the file is UTF-16; save it as UTF-8");
 }
 
 void CsvRecords::fail_at(int64_t line, size_t offset, std::string_view problem) const {

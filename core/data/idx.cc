@@ -99,8 +99,9 @@ Dataset images_from_idx(const std::string& dir, const std::string& split, IdxOpt
   if (count != labels.shape()[0])
     fail(Code::kDataLoss, images_path, ": byte ", kCountOffset, ": the file holds ", count,
          " images, but ", labels_path, " ", labels.shape()[0], " labels");
-  if (count == 0)
-    fail(Code::kDataLoss, images_path, ": byte ", kCountOffset, ": the file holds no images");
+  if (images.num_elements() == 0)
+    fail(Code::kDataLoss, images_path, ": byte ", kCountOffset,
+         ": the file holds no images: ", images.shape());
   return from_table(std::make_shared<Table>(std::vector<Table::Column>{
       {"image", images.reshape(images.shape().with_inserted(3, 1)), kMaxPixel},
       {"label", to_labels(labels, options.num_classes, labels_path), std::nullopt}}));

@@ -156,6 +156,14 @@ TEST_F(Csv, SaysInWhichLineAndColumnAFieldIsWrong) {
   expect_bad("a\n" + std::string(1000, 'x'), {"xxx...\" is not a number"});
 }
 
+TEST_F(Csv, SaysWhatOtherProgramsMayHaveWritten) {
+  expect_bad("a;b\n1;2\n", {"f.csv:2: byte 4: column 1", "; is the delimiter \";\" (CsvOptions"});
+  expect_bad(std::string("\xFF\xFE"
+                         "a\0\n\0001\0",
+                         8),
+             {"f.csv:1: byte 0: the file is UTF-16"});
+}
+
 TEST_F(Csv, RefusesRecordsOfAnotherLength) {
   expect_bad("a,b\n1,2\n3\n", {"f.csv:3: byte 8: 1 fields where line 1 has 2"});
   expect_bad("1,2\n3,4,5\n", {"f.csv:2: byte 4: 3 fields where line 1 has 2"},

@@ -194,5 +194,12 @@ TEST_F(ImagesFromIdx, RefusesEmptyFiles) {
                {kTrainImages, "no images"});
 }
 
+TEST_F(ImagesFromIdx, RefusesImagesWithoutPixels) {
+  dir_.write(kTrainImages, idx_bytes({1, 0, 2}, ""));
+  dir_.write(kTrainLabels, idx_bytes({1}, "\1"));
+  expect_error([&] { images_from_idx(dir_.root(), "train"); }, Code::kDataLoss,
+               {kTrainImages, "no images: [1,0,2]"});
+}
+
 }  // namespace
 }  // namespace cohort::data

@@ -197,7 +197,8 @@ void JobState::maybe_start(Time now) {
     start(now);
   } else if (size < rules_.min_nodes && now >= give_up_) {
     finish(exit_code(Code::kDeadlineExceeded),
-           {str("giving up after ", seconds(rules_.join_timeout), " s: ", missing())});
+           {str("giving up after ", seconds(rules_.join_timeout),
+                " s (--join_timeout): ", missing())});
   } else if (now >= next_report_) {
     report_progress(now);
   }

@@ -68,7 +68,8 @@ std::optional<NodeOptions> parse_node_options(Flags& flags) {
   const std::string rendezvous =
       flags.text("rendezvous", "", "host:port where they meet; node 0 serves it");
   const std::string host = flags.text("host", "", "how other nodes reach this one");
-  const std::string job_id = flags.text("job_id", "", "a secret that the nodes of a job share");
+  const std::string job_id =
+      flags.text("job_id", "", "a secret that the nodes of a job share", {.may_be_empty = false});
   const auto seconds = [&](const char* name, double fallback, double min, const char* help) {
     return NodeOptions::Seconds(flags.number(name, fallback, help, {.min = min, .max = kMaxWait}));
   };

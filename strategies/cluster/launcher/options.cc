@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
+#include <map>
 #include <sstream>
 #include <string_view>
 #include <sys/stat.h>
@@ -65,6 +66,19 @@ bool is_executable(const std::string& path) {
   return is_file(path) && access(path.c_str(), X_OK) == 0;
 }
 
+// What torchrun, Horovod and MPI call the flags.
+std::map<std::string, std::string> flags_elsewhere() {
+  return {{"n", "workers"},
+          {"np", "workers"},
+          {"nproc", "workers"},
+          {"nproc_per_node", "workers"},
+          {"num_proc", "workers"},
+          {"max_restarts", "restarts"},
+          {"rdzv_endpoint", "rendezvous"},
+          {"rdzv_id", "job_id"},
+          {"master_addr", "rendezvous"}};
+}
+
 }  // namespace
 
 Options parse_options(int argc, char** argv) {
@@ -97,7 +111,8 @@ Options parse_options(int argc, char** argv) {
   options.timeout = std::chrono::duration<double>(
       flags.number("timeout", options.timeout.count(),
                    "seconds after which the run is ended; 0: never", {.min = 0, .max = kMaxTime}));
-  options.log_dir = flags.text("log_dir", options.log_dir, "folder for a log file of each task");
+  options.log_dir = flags.text("log_dir", options.log_dir, "folder for a log file of each task",
+                               {.may_be_empty = false});
   options.standalone =
       flags.boolean("standalone", options.standalone,
                     "start a cluster even as one of several tasks of another launcher");
@@ -107,7 +122,7 @@ Options parse_options(int argc, char** argv) {
                                     "show lines without the names of the tasks that print them");
   options.version = flags.boolean("version", options.version, "print the version, and end");
   options.nodes = parse_node_options(flags);
-  flags.finish();
+  flags.finish(flags_elsewhere());
   if (options.version) return options;
   if (options.workers == 0 && !options.chief) {
     invalid("--workers=0 leaves nobody to train: expected at least 1, or --chief");

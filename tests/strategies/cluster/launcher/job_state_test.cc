@@ -155,7 +155,7 @@ TEST_F(JobStateTest, SaysEveryFiveSecondsWhoIsMissingUntilItGivesUp) {
             "--node_rank 1; giving up in 55 s\n");
   pass(seconds(55));
   EXPECT_THAT(said_[1], HasSubstr("giving up in 5 s\n"));
-  EXPECT_THAT(said_[1], HasSubstr("giving up after 60 s: 2 of 3 nodes are here"));
+  EXPECT_THAT(said_[1], HasSubstr("giving up after 60 s (--join_timeout): 2 of 3 nodes are here"));
   EXPECT_EQ(code(0), exit_code(Code::kDeadlineExceeded));
   EXPECT_EQ(code(1), exit_code(Code::kDeadlineExceeded));
   EXPECT_TRUE(state_->is_over());

@@ -394,6 +394,10 @@ TEST(LauncherFlags, AreChecked) {
   expect({"--workers"}, "none", 2, "--workers needs a value");
   expect({"--worker=2"}, "/bin/true", 2, "unknown flag --worker; did you mean --workers?");
   expect({"--nodes=2"}, "/bin/true", 2, "unknown flag --nodes");
+  expect({"--nproc-per-node=2"}, "/bin/true", 2, "--nproc-per-node; did you mean --workers?");
+  expect({"--max_restarts=2"}, "/bin/true", 2, "--max_restarts; did you mean --restarts?");
+  expect({"-np"}, "2", 2, "unknown flag -np; did you mean --workers?");
+  expect({"--log_dir="}, "/bin/true", 2, "--log_dir= is not allowed: expected a value");
   expect({"--restarts=-1"}, "/bin/true", 2, "--restarts=-1 is not allowed");
   expect({"--task_restarts=-1"}, "/bin/true", 2, "--task_restarts=-1 is not allowed");
   expect({"--task_restarts=1"}, "/bin/true", 2, "--task_restarts=1 is for jobs with --ps");
