@@ -68,7 +68,7 @@ TEST(TwoBit, SendsAThresholdAtATime) {
 
 TEST(TwoBit, AddsUpOverWorkers) {
   TestServer server;
-  const ShardSpec spec = whole_shard("w", {DType::kFloat32, {1}});
+  const ShardSpec spec = whole_shard("w", kOne);
   const CompressionOptions two_bit{.kind = Compression::kTwoBit};
   ParameterClient workers[] = {
       client_of(server, two_bit, "worker:0"), client_of(server, two_bit, "worker:1"),
@@ -302,9 +302,9 @@ TEST_P(EveryCompression, TrainsThroughAServer) {
 TEST_P(EveryCompression, KeepsNothingOfACallThatIsNotMade) {
   TestServer server;
   ParameterClient client = client_of(server, {.kind = GetParam(), .top_k = 0.25, .threshold = 3});
-  const ShardSpec first = whole_shard("v", {DType::kFloat32, {4}});
+  const ShardSpec first = whole_shard("v", kFour);
   for (const char* name : {"v", "w"})
-    client.create(whole_shard(name, {DType::kFloat32, {4}}), [] { return floats({0, 0, 0, 0}); });
+    client.create(whole_shard(name, kFour), [] { return floats({0, 0, 0, 0}); });
   const std::vector<ShardPush> both = {
       {.shard = "v", .gradient = floats({70'000.3f, -2.1f, 1, -1}), .learning_rate = 1},
       {.shard = "w", .gradient = floats({1, INFINITY, 1, 1}), .learning_rate = 1}};
@@ -316,7 +316,7 @@ TEST_P(EveryCompression, KeepsNothingOfACallThatIsNotMade) {
 TEST_P(EveryCompression, KeepsNothingOfACallThatIsRefused) {
   TestServer server;
   ParameterClient client = client_of(server, {.kind = GetParam(), .top_k = 0.25, .threshold = 3});
-  const ShardSpec spec = whole_shard("v", {DType::kFloat32, {4}});
+  const ShardSpec spec = whole_shard("v", kFour);
   const auto push = [&](const Floats& gradient) {
     client.push({.shard = "v", .gradient = floats(gradient), .learning_rate = 1});
   };
@@ -335,9 +335,9 @@ ShardPush gradient_of_v(const Floats& gradient) {
 TEST(ErrorFeedback, OfAPushStaysWhereOnlyAnotherOfTheCallIsRefused) {
   TestServer server;
   ParameterClient client = client_of(server, kQuarter);
-  const ShardSpec spec = whole_shard("v", {DType::kFloat32, {4}});
+  const ShardSpec spec = whole_shard("v", kFour);
   for (const char* name : {"v", "table"})
-    client.create(whole_shard(name, {DType::kFloat32, {4}}), [] { return floats({0, 0, 0, 0}); });
+    client.create(whole_shard(name, kFour), [] { return floats({0, 0, 0, 0}); });
   const auto with_row = [](int64_t row, const Floats& gradient) {
     return std::vector<ShardPush>{gradient_of_v(gradient),
                                   {.shard = "table",
@@ -355,7 +355,7 @@ TEST(ErrorFeedback, OfAPushStaysWhereOnlyAnotherOfTheCallIsRefused) {
 
 TEST(ErrorFeedback, GoesOnFromEarlierPushesWhereOneIsDropped) {
   TestServer server({.consistency = {.max_staleness = 0, .num_workers = 2, .backup_workers = 1}});
-  const ShardSpec spec = whole_shard("v", {DType::kFloat32, {4}});
+  const ShardSpec spec = whole_shard("v", kFour);
   ParameterClient quick = client_of(server, kQuarter),
                   slow = client_of(server, kQuarter, "worker:1");
   for (ParameterClient* client : {&quick, &slow}) {

@@ -10,8 +10,6 @@
 namespace cohort::testing {
 namespace {
 
-const TensorSpec kOne{DType::kFloat32, {1}};
-
 void pushes(ParameterClient& client, float gradient) {
   client.push({.shard = "w", .gradient = floats({gradient}), .learning_rate = 1});
 }
@@ -97,7 +95,7 @@ TEST(BoundedStaleness, GoesOnWhenTheServerComesBack) {
   TestServer server(
       {.consistency = {.max_staleness = 1, .num_workers = 2}, .snapshot_folder = folder.path()});
   const auto first = server.client("worker:0"), second = server.client("worker:1");
-  first->create(whole_shard("w", {DType::kFloat32, {1}}), [] { return floats({0}); });
+  first->create(whole_shard("w", kOne), [] { return floats({0}); });
   for (const auto& client : {&first, &second}) {
     (*client)->push({.shard = "w", .gradient = floats({-1}), .learning_rate = 1});
     (*client)->complete_step(1);

@@ -96,11 +96,10 @@ TEST(Direct, StrangersAreNoSessions) {
 class DirectIntruder : public ::testing::Test {
  protected:
   DirectIntruder() {
-    client_.create(whole_shard("w", {DType::kFloat32, {4}}), [] { return floats({1, 2, 3, 4}); });
+    client_.create(whole_shard("w", kFour), [] { return floats({1, 2, 3, 4}); });
   }
   ~DirectIntruder() override {
-    EXPECT_EQ(values_of(fetch(client_, whole_shard("w", {DType::kFloat32, {4}}))),
-              (std::vector<float>{1, 2, 3, 4}));
+    EXPECT_EQ(values_of(fetch(client_, whole_shard("w", kFour))), (std::vector<float>{1, 2, 3, 4}));
   }
 
   std::unique_ptr<FrameSocket> connect() const { return stranger_at(server_); }

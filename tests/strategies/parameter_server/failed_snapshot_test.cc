@@ -13,7 +13,7 @@ namespace {
 class FailedSnapshots : public ::testing::Test {
  protected:
   FailedSnapshots() {
-    client_->create(whole_shard("w", {DType::kFloat32, {4}}), [] { return floats({1, 2, 3, 4}); });
+    client_->create(whole_shard("w", kFour), [] { return floats({1, 2, 3, 4}); });
   }
   bool has_snapshot() const { return saved_shards(folder_.path()) == 1; }
   auto written() const {

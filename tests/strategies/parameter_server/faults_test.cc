@@ -70,7 +70,7 @@ class FaultyServer : public ::testing::Test {
 
   const TemporaryFolder folder_{"ps"};
   const launcher::ReservedPort port_;
-  const ShardSpec spec_ = whole_shard("w", {DType::kFloat32, {4}});
+  const ShardSpec spec_ = whole_shard("w", kFour);
   std::unique_ptr<Process> process_;
   std::unique_ptr<ParameterClient> client_;
 };

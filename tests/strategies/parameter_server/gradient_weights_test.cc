@@ -9,8 +9,6 @@
 namespace cohort::testing {
 namespace {
 
-const TensorSpec kOne{DType::kFloat32, {1}};
-
 // Whoever comes first: what weighs nothing is left out, and of the others it is the mean.
 TEST(GradientWeights, AreWhatSendersSay) {
   const std::vector<ShardPush> pushes = {

@@ -130,7 +130,7 @@ TEST(ParameterServerFaults, AnUpdateThatTakesLongToComeIsNotAskedForAgain) {
                          .patience = seconds(20),
                          .transport = Transport::kDirect},
                         synchronous, no_environment);
-  const ShardSpec spec = whole_shard("w", {DType::kFloat32, {4}});
+  const ShardSpec spec = whole_shard("w", kFour);
   session.client(0).create(spec, [] { return floats({1, 2, 3, 4}); });
   constexpr int kConnections = 2;  // the second without gRPC
   ASSERT_EQ(proxy.connections(), kConnections);

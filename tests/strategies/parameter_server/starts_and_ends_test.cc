@@ -115,7 +115,7 @@ TEST(ParameterServer, TakesTheLongestTimesForNoLimits) {
   };
   const auto stays = client_of("worker:0");
   auto goes = client_of("worker:1");
-  const ShardSpec spec = whole_shard("w", {DType::kFloat32, {1}});
+  const ShardSpec spec = whole_shard("w", kOne);
   stays->create(spec, [] { return floats({0}); });
   const auto push = [&](ParameterClient& client) {
     fetch(client, spec);
@@ -132,7 +132,7 @@ TEST(ParameterServer, TakesASnapshotWhenNobodyIsLeft) {
   const TemporaryFolder folder("ps");
   TestServer server({.snapshot_folder = folder.path(), .orphaned_after = milliseconds(100)},
                     TestServer::Stopped::kEnded);
-  const ShardSpec spec = whole_shard("w", {DType::kFloat32, {1}});
+  const ShardSpec spec = whole_shard("w", kOne);
   std::thread waiting([&] { server->wait(); });
   server.client()->create(spec, [] { return floats({3}); });
   waiting.join();
@@ -143,7 +143,7 @@ TEST(ParameterServer, TakesASnapshotWhenNobodyIsLeft) {
 
 // Whether somebody asks it to end, or it is destroyed, and though nobody waits for it.
 TEST(ParameterServer, TakesASnapshotAtItsEnd) {
-  const ShardSpec spec = whole_shard("w", {DType::kFloat32, {1}});
+  const ShardSpec spec = whole_shard("w", kOne);
   for (const bool is_asked : {false, true}) {
     const TemporaryFolder folder("ps");
     TestServer server({.snapshot_folder = folder.path()}, TestServer::Stopped::kEnded);

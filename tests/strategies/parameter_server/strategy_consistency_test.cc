@@ -62,7 +62,7 @@ class ServerTask {
 
 // Makes "w", one number, in all `clients`, which have its value then.
 ShardSpec number(std::initializer_list<ParameterClient*> clients, float value) {
-  ShardSpec spec = whole_shard("w", {DType::kFloat32, {1}});
+  ShardSpec spec = whole_shard("w", kOne);
   for (ParameterClient* client : clients) {
     client->create(spec, [=] { return floats({value}); });
     fetch(*client, spec);

@@ -17,8 +17,6 @@
 namespace cohort::testing {
 namespace {
 
-const TensorSpec kOne{DType::kFloat32, {1}};
-
 void pushes(ParameterClient& client, float gradient, ShardPushed* result = nullptr) {
   const ShardPushed pushed =
       client.push({.shard = "w", .gradient = floats({gradient}), .learning_rate = 1});

@@ -24,8 +24,8 @@ namespace cohort::testing {
 
 using std::chrono::milliseconds;
 
-// A variable for tests to which its form does not matter.
-inline const TensorSpec kFour{DType::kFloat32, {4}};
+// Variables for tests to which their form does not matter.
+inline const TensorSpec kOne{DType::kFloat32, {1}}, kFour{DType::kFloat32, {4}};
 
 // Nothing of the environment that the test runs in.
 inline std::optional<std::string> no_environment(const std::string&) { return std::nullopt; }
