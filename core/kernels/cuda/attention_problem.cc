@@ -1,6 +1,7 @@
 #include "core/kernels/cuda/attention_problem.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace cohort::cuda {
 
@@ -32,6 +33,16 @@ bool AttentionProblem::is_right_in_cudnn(size_t version) const {
   if (queries == 1) return false;
   if (keys % kBlock == 0) return true;
   return keys > 1 && version > 91500 && (causal || keys % kBlock != kBlock / 2);
+}
+
+AttentionChunks AttentionProblem::chunks() const {
+  constexpr size_t kScoreBytes = size_t{1} << 30;
+  constexpr int64_t kAligned = 16 / sizeof(float);
+  const Attributes attributes = {{"causal", causal}, {"scale", static_cast<double>(scale)}};
+  const AttentionSizes sizes({batch, queries, heads, size}, {batch, keys, heads, size}, attributes);
+  const bool is_divided = gradient && queries % kAligned == 0;
+  return AttentionChunks(sizes, dtype_size(dtype),
+                         is_divided ? kScoreBytes : std::numeric_limits<size_t>::max());
 }
 
 }  // namespace cohort::cuda

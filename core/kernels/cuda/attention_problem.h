@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "core/kernels/common/attention_sizes.h"
+#include "core/kernels/cuda/attention_chunks.h"
 #include "core/kernels/cuda/library_plan.h"
 
 namespace cohort::cuda {
@@ -29,6 +30,10 @@ struct AttentionProblem {
   // keys that end in the middle of a block of 128, and before 9.15.1 none over keys that are not
   // whole blocks.
   bool is_right_in_cudnn(size_t version) const;
+  // The heads that cuDNN does at a time. Of gradients its engine on Hopper keeps 16 bits for each
+  // score: those that have a GiB of them, one at least. All where parts of lse would not begin at
+  // multiples of 16 bytes.
+  AttentionChunks chunks() const;
 };
 
 // The library's plan for a problem on `device`, cached; null where it has none. One source of this

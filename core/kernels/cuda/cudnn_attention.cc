@@ -7,7 +7,7 @@
 
 // Flash attention: graphs of the shape that cuDNN's engines know, products and what is done to
 // scores between them, which are no tensors in memory. (The workspace of the gradient on Hopper has
-// 16 bits for each.)
+// 16 bits for each, of as many heads at a time as AttentionProblem::chunks says.)
 namespace cohort::cuda {
 namespace {
 
@@ -39,12 +39,18 @@ float unseen_score() {
 // scores.
 enum class GradientForm { kDeltaInMemory, kDeltaBetween };
 
-// The operations of one graph. Tensors in memory, and numbers, have the ids of their order.
+// How far one batch, and one head, of a tensor in memory is from the next, in bytes.
+struct HeadSteps {
+  int64_t batch, head;
+};
+
+// The operations of one graph, over the heads of a chunk (AttentionProblem::chunks). Tensors in
+// memory, and numbers, have the ids of their order.
 class AttentionGraph {
  public:
   // Of attention, or of its gradient in the given form.
   AttentionGraph(const AttentionProblem& problem, GradientForm form)
-      : p_(problem), type_(cudnn_type(problem.dtype)) {
+      : p_(problem), chunks_(problem.chunks()), type_(cudnn_type(problem.dtype)) {
     if (!p_.gradient)
       attend();
     else if (form == GradientForm::kDeltaInMemory)
@@ -54,7 +60,7 @@ class AttentionGraph {
   }
 
   const std::vector<CudnnDescriptor>& operations() const { return operations_; }
-  int64_t tensors() const { return tensors_; }
+  const std::vector<HeadSteps>& tensors() const { return tensors_; }
   // Of memory that the graph needs for itself, as the tensor kDelta.
   size_t delta_bytes() const { return delta_bytes_; }
   const std::vector<float>& floats() const { return floats_; }
@@ -67,23 +73,32 @@ class AttentionGraph {
 
   // --- Tensors
 
-  Part memory(cudnnDataType_t type, const Dims& dims, const Dims& strides) {
-    return {cudnn_tensor(tensors_++, type, dims, strides), dims, strides};
+  Part memory(cudnnDataType_t type, const Dims& dims, const Dims& strides, HeadSteps steps) {
+    const auto id = static_cast<int64_t>(tensors_.size());
+    tensors_.push_back(steps);
+    return {cudnn_tensor(id, type, dims, strides), dims, strides};
   }
   // [batch, positions, heads, size] in memory, described as [batch, heads, positions, size].
   Part of_positions(int64_t positions) {
     const int64_t row = p_.heads * p_.size;
-    return memory(type_, {p_.batch, p_.heads, positions, p_.size},
-                  {positions * row, p_.size, row, 1});
+    return memory(type_, {chunks_.batches, chunks_.heads, positions, p_.size},
+                  {positions * row, p_.size, row, 1}, steps_of(positions));
   }
   // The same memory as [batch, heads, size, positions]. Only one description of it is in a graph.
   Part of_positions_turned(int64_t positions) {
     const int64_t row = p_.heads * p_.size;
-    return memory(type_, {p_.batch, p_.heads, p_.size, positions},
-                  {positions * row, p_.size, 1, row});
+    return memory(type_, {chunks_.batches, chunks_.heads, p_.size, positions},
+                  {positions * row, p_.size, 1, row}, steps_of(positions));
   }
-  Dims query_dims() const { return {p_.batch, p_.heads, p_.queries, 1}; }
-  Part of_queries() { return memory(CUDNN_DATA_FLOAT, query_dims(), dense(query_dims())); }
+  HeadSteps steps_of(int64_t positions) const {
+    const int64_t head = p_.size * static_cast<int64_t>(dtype_size(p_.dtype));
+    return {positions * p_.heads * head, head};
+  }
+  Dims query_dims() const { return {chunks_.batches, chunks_.heads, p_.queries, 1}; }
+  Part of_queries() {
+    const int64_t head = p_.queries * static_cast<int64_t>(sizeof(float));
+    return memory(CUDNN_DATA_FLOAT, query_dims(), dense(query_dims()), {p_.heads * head, head});
+  }
   Part delta_in_memory() {
     const Dims dims = query_dims(), strides = dense(dims);
     delta_bytes_ = static_cast<size_t>(dims[0] * strides[0]) * sizeof(float);
@@ -106,7 +121,7 @@ class AttentionGraph {
     constexpr Dims kOne = {1, 1, 1, 1};
     return {cudnn_tensor(id, type, kOne, kOne, CudnnTensorKind::kByValue), kOne, kOne};
   }
-  Dims score_dims() const { return {p_.batch, p_.heads, p_.queries, p_.keys}; }
+  Dims score_dims() const { return {chunks_.batches, chunks_.heads, p_.queries, p_.keys}; }
 
   // --- Operations
 
@@ -272,9 +287,11 @@ class AttentionGraph {
   }
 
   const AttentionProblem p_;
+  const AttentionChunks chunks_;
   const cudnnDataType_t type_;
   std::vector<CudnnDescriptor> operations_;
-  int64_t tensors_ = 0, virtuals_ = kFirstVirtual;
+  std::vector<HeadSteps> tensors_;
+  int64_t virtuals_ = kFirstVirtual;
   size_t delta_bytes_ = 0;
   std::vector<float> floats_;
   std::vector<int32_t> integers_;
@@ -290,19 +307,39 @@ bool orders_sums(const AttentionProblem& problem, const Cudnn& cudnn) {
 class CudnnAttentionPlan final : public LibraryPlan {
  public:
   CudnnAttentionPlan(const AttentionProblem& problem, GradientForm form, Cudnn& cudnn)
-      : CudnnAttentionPlan(AttentionGraph(problem, form), cudnn,
+      : CudnnAttentionPlan(problem, AttentionGraph(problem, form), cudnn,
                            {.ordered = orders_sums(problem, cudnn)}) {}
 
   size_t workspace_bytes() const override { return delta_offset() + delta_bytes_; }
   void run(Stream& stream, std::span<void* const> tensors, void* workspace) override {
-    COHORT_CHECK(static_cast<int64_t>(tensors.size()) == tensors_);
+    COHORT_CHECK(tensors.size() == tensors_.size());
+    for (int64_t chunk = 0; chunk < chunks_.count; ++chunk)
+      run_from(chunk * chunks_.items(), stream, tensors, workspace);
+  }
+
+ private:
+  CudnnAttentionPlan(const AttentionProblem& problem, const AttentionGraph& graph, Cudnn& cudnn,
+                     const EngineRules& rules)
+      : chunks_(problem.chunks()),
+        heads_(problem.heads),
+        tensors_(graph.tensors()),
+        delta_bytes_(graph.delta_bytes()),
+        floats_(graph.floats()),
+        integers_(graph.integers()),
+        plan_(cudnn, graph.operations(), rules) {}
+
+  // The chunk whose first head is `head` of those of all batches.
+  void run_from(int64_t head, Stream& stream, std::span<void* const> tensors, void* workspace) {
     std::vector<int64_t> ids;
     std::vector<void*> pointers;
     const auto add = [&](int64_t id, void* pointer) {
       ids.push_back(id);
       pointers.push_back(pointer);
     };
-    for (size_t i = 0; i < tensors.size(); ++i) add(static_cast<int64_t>(i), tensors[i]);
+    for (size_t i = 0; i < tensors.size(); ++i)
+      add(static_cast<int64_t>(i), static_cast<char*>(tensors[i]) +
+                                       head / heads_ * tensors_[i].batch +
+                                       head % heads_ * tensors_[i].head);
     for (size_t i = 0; i < floats_.size(); ++i)
       add(AttentionGraph::kFirstNumber + static_cast<int64_t>(i), &floats_[i]);
     for (size_t i = 0; i < integers_.size(); ++i)
@@ -312,18 +349,12 @@ class CudnnAttentionPlan final : public LibraryPlan {
     plan_.run(stream, ids, pointers, workspace);
   }
 
- private:
-  CudnnAttentionPlan(const AttentionGraph& graph, Cudnn& cudnn, const EngineRules& rules)
-      : tensors_(graph.tensors()),
-        delta_bytes_(graph.delta_bytes()),
-        floats_(graph.floats()),
-        integers_(graph.integers()),
-        plan_(cudnn, graph.operations(), rules) {}
-
   // In the workspace, behind cuDNN's own.
   size_t delta_offset() const { return scratch_size(plan_.workspace_bytes()); }
 
-  int64_t tensors_;
+  AttentionChunks chunks_;
+  int64_t heads_;  // of a batch
+  std::vector<HeadSteps> tensors_;
   size_t delta_bytes_;
   std::vector<float> floats_;  // that are given by value
   std::vector<int32_t> integers_;

@@ -88,5 +88,23 @@ TEST(AttentionProblem, LeavesGradientsToCudnnThatStayFiniteWhateverTheScores) {
   }
 }
 
+TEST(AttentionProblem, IsDoneInChunksWhereCudnnKeepsItsScores) {
+  const Sizes sizes = {.queries = 8192, .keys = 8192, .batch = 64, .heads = 16};
+  const AttentionChunks c = problem(sizes, /*gradient=*/true).chunks();
+  EXPECT_EQ(c.batches, 1);
+  EXPECT_EQ(c.heads, 8);  // 128 MiB each
+  EXPECT_EQ(c.count, 128);
+  EXPECT_EQ(problem(sizes).chunks().count, 1);
+  EXPECT_EQ(problem({}, /*gradient=*/true).chunks().count, 1);
+}
+
+TEST(AttentionProblem, IsNotDoneInChunksThatBeginWhereCudnnCannotRead) {
+  for (const int64_t queries : {8188, 8189, 8190, 8192}) {
+    const AttentionChunks c =
+        problem({.queries = queries, .keys = 8192, .batch = 2, .heads = 9}, true).chunks();
+    EXPECT_EQ(c.count > 1, queries % 4 == 0) << queries;
+  }
+}
+
 }  // namespace
 }  // namespace cohort::cuda

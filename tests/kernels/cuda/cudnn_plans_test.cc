@@ -51,6 +51,9 @@ class CudnnPlans : public ::testing::Test {
   std::string refusal(const RowNormProblem& problem) {
     return refusal_of([&] { plan_row_norm(problem, h100_); });
   }
+  size_t workspace_bytes(const AttentionProblem& problem) {
+    return plan_attention(problem, h100_)->workspace_bytes();
+  }
 
  private:
   template <typename F>
@@ -167,6 +170,12 @@ TEST_F(CudnnPlans, AreThereForAttentionAndItsGradient) {
                                       << problem.queries << " queries";
     }
   }
+}
+
+// Of all 96 heads the scores would be 13 GB.
+TEST_F(CudnnPlans, KeepScoresOfAGibibyteForTheGradientOfAttention) {
+  EXPECT_LT(workspace_bytes(attention(DType::kBFloat16, 8192, 8192, 64, true, true)),
+            size_t{1} << 30);
 }
 
 // --- Normalisations
