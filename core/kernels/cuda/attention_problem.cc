@@ -19,7 +19,7 @@ AttentionProblem::AttentionProblem(const KernelSpec& spec) : gradient(spec.op ==
 }
 
 bool AttentionProblem::is_for_libraries() const {
-  constexpr int64_t kStep = 8, kLargest = 128, kBlock = 64;
+  constexpr int64_t kStep = 8, kLargest = 256, kBlock = 64;
   if (!is_half(dtype)) return false;
   if (std::min({batch, queries, keys, heads, size}) < 1) return false;
   if (size % kStep != 0 || size > kLargest) return false;
@@ -27,12 +27,13 @@ bool AttentionProblem::is_for_libraries() const {
 }
 
 bool AttentionProblem::is_right_in_cudnn(size_t version) const {
-  constexpr int64_t kBlock = 128;
+  constexpr int64_t kBlock = 128, kLargestKnown = 128;
   if (version == 91000 || version == 91001) return false;
   if (!gradient) return true;
   if (queries == 1) return false;
   if (keys % kBlock == 0) return true;
-  return keys > 1 && version > 91500 && (causal || keys % kBlock != kBlock / 2);
+  if (keys == 1 || version <= 91500) return false;
+  return causal || (size <= kLargestKnown && keys % kBlock != kBlock / 2);
 }
 
 AttentionChunks AttentionProblem::chunks() const {

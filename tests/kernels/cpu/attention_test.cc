@@ -24,6 +24,7 @@ const Case kCases[] = {
     {1, 3, 9, 2, 5, true},     {1, 64, 128, 1, 8, true},   {1, 130, 130, 2, 16, true},
     {1, 65, 300, 1, 8, false}, {1, 200, 270, 1, 32, true}, {0, 4, 4, 2, 8, false},
     {2, 0, 3, 2, 8, false},    {2, 3, 3, 0, 8, true},      {2, 3, 5, 2, 0, false},
+    {1, 70, 70, 2, 136, true}, {1, 9, 128, 1, 256, false},
 };
 
 double dot(const double* a, const double* b, int64_t n) {

@@ -42,10 +42,11 @@ TEST(AttentionProblem, IsForLibrariesWhereTheyMayHaveAPlan) {
   EXPECT_TRUE(problem({.queries = 5, .keys = 9, .causal = false}).is_for_libraries());
   EXPECT_TRUE(problem({.queries = 7, .keys = 7}).is_for_libraries());
   EXPECT_TRUE(problem({.queries = 64, .keys = 192}).is_for_libraries());
+  EXPECT_TRUE(problem({.size = 256}).is_for_libraries());
 
   EXPECT_FALSE(problem({.dtype = DType::kFloat32}).is_for_libraries());
   EXPECT_FALSE(problem({.size = 20}).is_for_libraries());
-  EXPECT_FALSE(problem({.size = 136}).is_for_libraries());
+  EXPECT_FALSE(problem({.size = 264}).is_for_libraries());
   EXPECT_FALSE(problem({.queries = 5, .keys = 9}).is_for_libraries());
   EXPECT_FALSE(problem({.batch = 0}).is_for_libraries());
 }
@@ -79,8 +80,11 @@ TEST(AttentionProblem, LeavesGradientsToCudnnThatStayFiniteWhateverTheScores) {
     EXPECT_TRUE(is_right({.keys = keys, .causal = true})) << keys;
     EXPECT_TRUE(is_right({.keys = keys, .causal = false}, /*gradient=*/false)) << keys;
   }
-  for (const int64_t keys : {128, 300, 1000, 1280})
+  for (const int64_t keys : {128, 300, 1000, 1280}) {
     EXPECT_TRUE(is_right({.keys = keys, .causal = false})) << keys;
+    EXPECT_EQ(is_right({.keys = keys, .size = 136, .causal = false}), keys % 128 == 0) << keys;
+    EXPECT_TRUE(is_right({.keys = keys, .size = 136, .causal = true})) << keys;
+  }
   for (const int64_t keys : {128, 300}) {
     EXPECT_FALSE(is_right({.queries = 1, .keys = keys, .causal = false})) << keys;
     EXPECT_TRUE(is_right({.queries = 1, .keys = keys, .causal = false}, /*gradient=*/false))

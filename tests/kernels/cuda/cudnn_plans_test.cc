@@ -164,7 +164,9 @@ TEST_F(CudnnPlans, AreThereForAttentionAndItsGradient) {
     for (const AttentionProblem& problem :
          {attention(DType::kBFloat16, 1024, 1024, 64, kCausal, gradient),
           attention(DType::kFloat16, 64, 192, 128, kCausal, gradient),
-          attention(DType::kBFloat16, 65, 300, 8, !kCausal, gradient)}) {
+          attention(DType::kBFloat16, 65, 300, 8, !kCausal, gradient),
+          attention(DType::kBFloat16, 1024, 1024, 136, kCausal, gradient),
+          attention(DType::kFloat16, 512, 1024, 256, !kCausal, gradient)}) {
       ASSERT_TRUE(problem.is_for_libraries());
       EXPECT_EQ(refusal(problem), "") << (gradient ? "gradient, " : "") << problem.dtype << ", "
                                       << problem.queries << " queries";
