@@ -14,7 +14,7 @@ AttentionProblem::AttentionProblem(const KernelSpec& spec) : gradient(spec.op ==
   keys = s.keys;
   heads = s.heads;
   size = s.size;
-  causal = s.causal;
+  causal = s.causal && s.queries > 1;
   scale = static_cast<float>(s.scale);
 }
 

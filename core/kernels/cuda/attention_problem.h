@@ -15,7 +15,7 @@ struct AttentionProblem {
   bool gradient;
   DType dtype;
   int64_t batch, queries, keys, heads, size;
-  bool causal;
+  bool causal;  // not of a single query, which is behind all keys
   float scale;
 
   auto operator<=>(const AttentionProblem&) const = default;

@@ -36,6 +36,12 @@ TEST(AttentionProblem, IsReadFromEitherOp) {
   EXPECT_NE(problem({}, true), problem({}, false));
 }
 
+TEST(AttentionProblem, HasNoMaskWhereASingleQuerySeesAllKeys) {
+  const AttentionProblem p = problem({.queries = 1, .keys = 9, .causal = true});
+  EXPECT_EQ(p, problem({.queries = 1, .keys = 9, .causal = false}));
+  EXPECT_TRUE(p.is_for_libraries());
+}
+
 TEST(AttentionProblem, IsForLibrariesWhereTheyMayHaveAPlan) {
   EXPECT_TRUE(problem({}).is_for_libraries());
   EXPECT_TRUE(problem({.dtype = DType::kFloat16}).is_for_libraries());
