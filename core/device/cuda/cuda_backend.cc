@@ -20,14 +20,16 @@ class CudaBackend final : public DeviceBackend {
   }
 
   std::shared_ptr<Buffer> allocate_staging(Device device, size_t bytes) override {
-    enter_gpu(device);
+    const Gpu& gpu = Gpus::instance().use(device);
+    gpu.enter();
     void* data = nullptr;
     try {
       COHORT_CUDA(device, cudaMallocHost(&data, std::max<size_t>(bytes, 1)));
     } catch (const Error& error) {
       throw error.with_context(format_bytes(bytes) + " of host memory for copies");
     }
-    return {new Buffer{data, bytes}, [](Buffer* buffer) {
+    return {new Buffer{data, bytes}, [card = gpu.card()](Buffer* buffer) {
+              cudaSetDevice(card);  // else a new thread would take card 0 into use
               cudaFreeHost(buffer->data);
               delete buffer;
             }};
