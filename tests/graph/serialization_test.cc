@@ -8,7 +8,6 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/crc32c.h"
 #include "core/base/random.h"
 #include "core/graph/gradients.h"
 #include "core/graph/op.h"
@@ -22,12 +21,14 @@
 #include "core/tensor/elementwise_program.h"
 #include "proto/graph.pb.h"
 #include "tests/testing/evaluate.h"
+#include "tests/testing/graph_bytes.h"
 #include "tests/testing/trials.h"
 
 namespace cohort {
 namespace {
 
 using namespace ops;
+using testing::graph_bytes;
 using testing::TestVariable;
 
 struct Variables {
@@ -123,13 +124,6 @@ std::string text(const GraphFunction& f) {
   return out.str();
 }
 
-// Of a graph that somebody has written so: with the check of what it is.
-std::string bytes_of(proto::Graph graph) {
-  graph.clear_check();
-  graph.set_check(crc32c(graph.SerializeAsString()));
-  return graph.SerializeAsString();
-}
-
 TEST(Serialization, GivesTheSameFunctionBack) {
   const Variables variables;
   const GraphFunction original = every_op(variables);
@@ -149,7 +143,7 @@ TEST(Serialization, ABoolIsZeroOrOneWhateverByteItCameAs) {
   proto::Graph graph;
   ASSERT_TRUE(graph.ParseFromString(serialize_function(f)));
   graph.mutable_nodes(0)->mutable_attributes(0)->mutable_tensor()->set_data("\2\0\xff", 3);
-  const GraphFunction copy = import_function(bytes_of(graph), Variables().resolver());
+  const GraphFunction copy = import_function(graph_bytes(graph), Variables().resolver());
   const auto value = copy.graph->nodes()[0]->attributes().get<Tensor>("value");
   EXPECT_EQ(std::memcmp(value.raw(), "\1\0\1", 3), 0);
 }
@@ -216,7 +210,7 @@ class HostileGraph : public ::testing::Test {
   // Expects the changed graph to be refused with a message that says `why`.
   void expect_refused(Code code, const std::string& why) {
     try {
-      import_function(bytes_of(graph_), variables_.resolver());
+      import_function(graph_bytes(graph_), variables_.resolver());
       FAIL() << "accepted; expected: " << why;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), code) << error.message();
@@ -297,7 +291,7 @@ TEST_F(HostileGraph, WhoseReductionsDoNotEndOnce) {
   const auto sums = all_reduce_async({x, x}, ReduceOp::kSum);
   f.outputs = all_reduce_async(sums, ReduceOp::kSum);
   ASSERT_TRUE(graph_.ParseFromString(serialize_function(f)));
-  import_function(bytes_of(graph_), variables_.resolver());
+  import_function(graph_bytes(graph_), variables_.resolver());
   const proto::Graph right = graph_;
   const std::string why = "an AllReduceWait takes all outputs of one AllReduceStart";
   const int last = graph_.nodes_size() - 1;
@@ -464,7 +458,8 @@ TEST(FuzzedGraph, OfRandomBytesChangedNeverCrashes) {
       bytes[random.below(bytes.size())] = static_cast<char>(random.next());
     if (random.below(4) == 0) bytes.resize(random.below(bytes.size()));
     proto::Graph graph;
-    expect_no_crash(graph.ParseFromString(bytes) ? bytes_of(graph) : bytes, variables.resolver());
+    expect_no_crash(graph.ParseFromString(bytes) ? graph_bytes(graph) : bytes,
+                    variables.resolver());
   }
 }
 
@@ -522,7 +517,7 @@ TEST(FuzzedGraph, OfFieldsChangedNeverCrashes) {
   for (uint64_t round = 0; round < count; ++round) {
     proto::Graph graph = valid;
     mutate(graph, random);
-    expect_no_crash(bytes_of(graph), variables.resolver());
+    expect_no_crash(graph_bytes(graph), variables.resolver());
   }
 }
 

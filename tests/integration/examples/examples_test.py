@@ -191,7 +191,7 @@ class Functions(Case):
         graph = self.folder / "predict-1.graph"
         content = graph.read_bytes()
         graph.write_bytes(content.replace(b"MatMul", b"MatMux"))
-        self.fail_with(_NOT_FOUND, ["MatMux"], "saved_function", load)
+        self.fail_with(_DATA_LOSS, ["is damaged"], "saved_function", load)
         graph.write_bytes(b"no graph")
         self.fail_with(_DATA_LOSS, ["not a serialised function"], "saved_function", load)
 

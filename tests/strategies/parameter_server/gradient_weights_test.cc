@@ -57,13 +57,13 @@ TEST(GradientWeights, OfZeroDoNotMakeAnUpdateComplete) {
     fetch(*workers[static_cast<size_t>(w)], spec);
   }
   for (size_t w = 0; w < 3; ++w) {
-    EXPECT_EQ(values_of(fetch(*server.client(), spec)), (std::vector<float>{0})) << w;
+    EXPECT_EQ(values_of(fetch(*workers[0], spec)), (std::vector<float>{0})) << w;
     workers[w]->push({.shard = "w",
                       .gradient = floats({w == 0 ? -5.0f : -1.0f}),
                       .learning_rate = 1,
                       .weight = weights[w]});
   }
-  EXPECT_EQ(values_of(fetch(*server.client(), spec)), (std::vector<float>{2 * 2}));
+  EXPECT_EQ(values_of(fetch(*workers[0], spec)), (std::vector<float>{2 * 2}));
 }
 
 TEST(GradientWeights, OfRowsAreWhatSendersSay) {

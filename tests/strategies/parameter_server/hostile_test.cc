@@ -16,6 +16,7 @@
 #include "core/ops/state_ops.h"
 #include "proto/graph.pb.h"
 #include "tests/testing/eventually.h"
+#include "tests/testing/graph_bytes.h"
 #include "tests/testing/trials.h"
 
 namespace cohort::testing {
@@ -231,7 +232,7 @@ TEST_F(Hostile, Shards) {
     change(add_create(wrong));
     EXPECT_REFUSED(wrong, code, part);
   };
-  const auto shape = [](auto& c, std::vector<int64_t> dims) {
+  const auto shape = [](auto& c, const std::vector<int64_t>& dims) {
     c.clear_shape();
     for (const int64_t d : dims) c.add_shape(d);
   };
@@ -330,7 +331,7 @@ TEST_F(Hostile, Updates) {
     part.set_name("part");
     part.mutable_integers()->add_values(parts);
     part.mutable_integers()->add_values(parts);
-    refused(graph.SerializeAsString(), Code::kInvalidArgument,
+    refused(graph_bytes(graph), Code::kInvalidArgument,
             "op AssignVariable takes no attribute \"part\"");
   }
 }
