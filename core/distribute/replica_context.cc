@@ -120,9 +120,11 @@ Gradient ReplicaContext::gather_slices(ReduceOp op, const Gradient& slices) cons
   if (num_replicas_in_sync() > 1) {
     all.values = gather_rows(slices.values);
     all.indices = gather_rows(slices.indices);
-    if (op == ReduceOp::kMean) all.values = all.values * (1.0 / num_replicas_in_sync());
   }
-  return ops::combine_slices(all);
+  Gradient combined = ops::combine_slices(all);
+  if (op == ReduceOp::kMean)
+    combined.values = combined.values / static_cast<double>(num_replicas_in_sync());
+  return combined;
 }
 
 Value ReplicaContext::all_gather(const Value& value, int64_t axis) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -199,6 +200,10 @@ Message receive(Communicator& group, int source, int tag) {
 struct Pending::Work {
   Work(Communicator& group, const Tensor& value) : group(group), value(value) {}
   ~Work() {
+    // Those who wait for what would have come next would never be told.
+    if (std::uncaught_exceptions() > exceptions && !is_done())
+      group.abort(Error(Code::kAborted,
+                        str("rank ", group.rank(), " has ended because of an error of its own")));
     while (!operations.empty()) {
       try {
         finish_one();
@@ -214,7 +219,12 @@ struct Pending::Work {
     operations.pop_back();
     group.wait(operation);
   }
+  bool is_done() const {
+    return std::ranges::all_of(operations,
+                               [&](int64_t operation) { return group.is_done(operation); });
+  }
 
+  const int exceptions = std::uncaught_exceptions();  // those that are not of what it is in
   Communicator& group;
   const Tensor value;
   Tensor result;
@@ -239,11 +249,7 @@ Tensor Pending::wait() {
   return work->result;
 }
 
-bool Pending::is_done() const {
-  return work_ == nullptr ||
-         std::all_of(work_->operations.begin(), work_->operations.end(),
-                     [&](int64_t operation) { return work_->group.is_done(operation); });
-}
+bool Pending::is_done() const { return work_ == nullptr || work_->is_done(); }
 
 Pending start_all_reduce(Communicator& group, const Tensor& value, ReduceOp op) {
   auto work = std::make_unique<Pending::Work>(group, value);

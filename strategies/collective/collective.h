@@ -49,7 +49,9 @@ struct Message {
 Message receive(Communicator& group, int source = kAnyRank, int tag = kAnyTag);
 
 // What goes on in the background. Its tensors live until it has ended; who never waits waits in the
-// destructor, or where another one is assigned, which keep errors to themselves.
+// destructor, or where another one is assigned, which keep errors to themselves. An exception that
+// destroys it before it has ended ends the group on all ranks (kAborted), so that none waits for
+// what this one would have done next.
 class Pending {
  public:
   Pending(Pending&&) noexcept;

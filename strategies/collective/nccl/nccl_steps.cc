@@ -8,8 +8,10 @@ namespace {
 using Kind = NcclStep::Kind;
 using Steps = std::optional<std::vector<NcclStep>>;
 
+// NCCL's least and greatest of floating numbers pass over NaN, which is to win.
 bool can_reduce(DType dtype, ReduceOp op) {
   if (dtype == DType::kBool || is_bitwise(op)) return false;
+  if (op == ReduceOp::kMin || op == ReduceOp::kMax) return !is_floating(dtype);
   return op != ReduceOp::kMean || is_floating(dtype);
 }
 

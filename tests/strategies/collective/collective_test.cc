@@ -197,6 +197,21 @@ TEST_P(CollectiveTest, ReducesInTheBackground) {
   });
 }
 
+// Else the other rank would wait for what this one would have sent next.
+TEST_P(CollectiveTest, AnErrorBesideWhatIsInTheBackgroundEndsTheGroup) {
+  on_all(2, [](int rank, Communicator& group) {
+    const auto fail_beside = [&] {
+      const Pending reducing = start_all_reduce(group, Tensor::scalar(1.0f));
+      invalid("of the program");
+    };
+    if (rank == 0)
+      EXPECT_EQ(testing::error_of(fail_beside).code(), Code::kInvalidArgument);
+    else
+      EXPECT_THAT(testing::error_of([&] { receive(group, 0); }).message(),
+                  HasSubstr("an error of its own"));
+  });
+}
+
 TEST_P(CollectiveTest, TellsWhatIsDoneAndTakesAnotherInItsPlace) {
   on_all(2, [](int rank, Communicator& group) {
     Pending pending = start_all_reduce(group, Tensor::scalar(static_cast<float>(rank)));

@@ -85,7 +85,8 @@ TEST_F(Nccl, CombinesTheSegmentsOfABucket) {
   for (const int64_t count : counts) total += count;
   for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16,
                             DType::kInt32, DType::kInt64})
-    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax})
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax}) {
+      if (op != ReduceOp::kSum && is_floating(dtype)) continue;  // on the host
       for (const bool in_place : {true, false})
         on_ranks([&](int rank, DeviceCollectives& device, Stream& stream) {
           OnDevice source(stream.device(), values_of(rank, total, dtype)),
@@ -98,6 +99,7 @@ TEST_F(Nccl, CombinesTheSegmentsOfABucket) {
             ASSERT_EQ(found.data<double>()[i], combined(op, size(), i))
                 << dtype << " by " << reduce_op_name(op) << ", element " << i;
         });
+    }
 }
 
 // A step's buckets: memory that is written again and again, by names that come again.

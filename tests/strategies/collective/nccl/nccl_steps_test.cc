@@ -127,6 +127,9 @@ TEST(NcclSteps, AreNoneForWhatNcclCannotDo) {
   EXPECT_FALSE(nccl_steps(AllReduceCall{one, DType::kInt32, ReduceOp::kBitAnd}, 0));
   EXPECT_FALSE(nccl_steps(AllReduceCall{one, DType::kInt32, ReduceOp::kMean}, 0));
   EXPECT_FALSE(nccl_steps(AllReduceCall{one, DType::kBool, ReduceOp::kMax}, 0));
+  EXPECT_FALSE(nccl_steps(AllReduceCall{one, DType::kFloat32, ReduceOp::kMin}, 0));
+  EXPECT_FALSE(nccl_steps(AllReduceCall{one, DType::kBFloat16, ReduceOp::kMax}, 0));
+  EXPECT_TRUE(nccl_steps(AllReduceCall{one, DType::kInt64, ReduceOp::kMax}, 0));
   EXPECT_TRUE(nccl_steps(AllReduceCall{one, DType::kBFloat16, ReduceOp::kMean}, 0));
   EXPECT_FALSE(nccl_steps(BarrierCall{}, 0));
   EXPECT_FALSE(nccl_steps(AllToAllCall{}, 0));
