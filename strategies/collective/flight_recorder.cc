@@ -66,6 +66,8 @@ Record record_of(const Call& call) {
   return record;
 }
 
+bool is_message(const Record& record) { return record.what == "Send" || record.what == "Receive"; }
+
 // Held for a moment, and by others than the rank only when something has failed: half the cost of a
 // mutex.
 class SpinLock {
@@ -110,6 +112,27 @@ class Flight {
         return finish_locked(record, state);
   }
 
+  // Of a collective that was started and not waited for, as long as its record is kept.
+  bool is_started_collective(int64_t operation) const {
+    const std::lock_guard lock(lock_);
+    return std::ranges::any_of(records_, [&](const Record& record) {
+      return record.operation == operation && !is_message(record);
+    });
+  }
+
+  // While alive, the rank is in a call, which throws what ends it.
+  class InCall {
+   public:
+    explicit InCall(Flight& flight) : flight_(flight) { flight_.in_call_ = true; }
+    ~InCall() { flight_.in_call_ = false; }
+    InCall(const InCall&) = delete;
+    InCall& operator=(const InCall&) = delete;
+
+   private:
+    Flight& flight_;
+  };
+  bool is_in_call() const { return in_call_; }
+
   std::string text() const;
   bool has_under_way() const {
     const std::lock_guard lock(lock_);
@@ -139,6 +162,7 @@ class Flight {
   std::vector<Record> records_;
   size_t last_slot_;  // of the last operation
   uint64_t begun_ = 0, collectives_ = 0, messages_ = 0;
+  std::atomic<bool> in_call_ = false;
 };
 
 std::string seconds(Clock::duration time) {
@@ -147,9 +171,8 @@ std::string seconds(Clock::duration time) {
 }
 
 std::string line_of(const Record& record, Clock::time_point now) {
-  const bool is_message = record.what == "Send" || record.what == "Receive";
   std::ostringstream out;
-  out << "    " << (is_message ? "message " : "collective ") << std::left << std::setw(8)
+  out << "    " << (is_message(record) ? "message " : "collective ") << std::left << std::setw(8)
       << record.number << std::setw(14) << record.what << std::setw(10) << record.dtype
       << std::right << std::setw(12) << record.bytes << " bytes  ";
   if (record.state == State::kUnderWay)
@@ -157,14 +180,14 @@ std::string line_of(const Record& record, Clock::time_point now) {
   else
     out << (record.state == State::kFailed ? "FAILED after " : "done in ")
         << seconds(record.end - record.begin) << ", " << seconds(now - record.end) << " ago";
-  if (is_message)
+  if (is_message(record))
     out << (record.what == "Send" ? "; to " : "; from ")
         << (record.peer < 0 ? "any rank" : str("rank ", record.peer));
   else if (record.peer >= 0)
     out << "; root " << record.peer;
   if (record.op) out << "; " << reduce_op_name(*record.op);
   if (record.shape) out << " of " << *record.shape;
-  if (is_message && record.tag >= 0) out << ", tag " << record.tag;
+  if (is_message(record) && record.tag >= 0) out << ", tag " << record.tag;
   out << '\n';
   return out.str();
 }
@@ -213,9 +236,14 @@ class Recorder {
   const FlightRecorderOptions& options() const { return options_; }
 
   // An end that was asked for, as by SIGTERM, needs no explanation; nor does what the system has
-  // refused, as the saving of a file, while no rank of this process is in an operation.
+  // refused, as the saving of a file, while no rank of this process is in an operation. A call that
+  // throws explains itself, by what it throws: it may have found the reason of the abort.
   bool has_to_explain_abort(const Error& error) const {
-    if (error.code() == Code::kCancelled) return false;
+    if (error.code() == Code::kCancelled ||
+        std::ranges::any_of(flights_, [](const auto& rank_and_flight) {
+          return rank_and_flight.second.is_in_call();
+        }))
+      return false;
     const bool is_of_system = error.code() == Code::kResourceExhausted ||
                               error.code() == Code::kPermissionDenied ||
                               error.code() == Code::kNotFound;
@@ -391,13 +419,16 @@ class RecordingCommunicator final : public ForwardingCommunicator {
         {.what = "Receive", .bytes = call.capacity, .peer = call.source, .tag = call.tag}, false);
     return started(place, [&] { return inner().start_receive(call); });
   }
+  // A message that its receiver has no room for leaves the group as it was.
   Received wait(int64_t operation) override {
+    const Flight::InCall in_call(flight_);
     try {
       const Received received = inner().wait(operation);
       flight_.finish_operation(operation, State::kDone);
       return received;
     } catch (const Error& error) {
-      recorder_->explain(rank_, error, true);
+      if (error.code() != Code::kInvalidArgument || flight_.is_started_collective(operation))
+        recorder_->explain(rank_, error, true);
       flight_.finish_operation(operation, State::kFailed);
       throw;
     }
@@ -430,6 +461,7 @@ class RecordingCommunicator final : public ForwardingCommunicator {
   // The table still shows what fails as waiting, with the time that it has waited.
   template <typename Work>
   void guarded(uint64_t place, const Work& work) {
+    const Flight::InCall in_call(flight_);
     try {
       work();
     } catch (const Error& error) {

@@ -54,7 +54,8 @@ FlightRecorderOptions flight_recorder_options(const std::string& name,
 // its ranks did last, so that one can see who waits in which call: collectives have the same
 // numbers on all ranks. The error itself stays what it is. An abort by kResourceExhausted,
 // kPermissionDenied or kNotFound, as of a file, while no rank of the process is in an operation,
-// makes no table either, nor does kOutOfRange, which is about values, ever.
+// makes no table either, nor does kOutOfRange, which is about values, ever, nor a message that is
+// refused, after which the group goes on.
 //
 // With a store, the table has the ranks of all processes, and those that are elsewhere, as in a
 // loop that never ends, are heard as well, by a thread of their process; with a store for

@@ -10,6 +10,7 @@
 
 #include <gmock/gmock.h>
 
+#include "core/collective/forwarding_communicator.h"
 #include "strategies/cluster/coordination/in_memory_store.h"
 #include "tests/collective/ranks.h"
 #include "tests/strategies/collective/processes.h"
@@ -160,6 +161,59 @@ TEST(FlightRecorderTest, AnAbortShowsWhatWasUnderWay) {
   EXPECT_THAT(pair.tables[0], HasSubstr("enough"));
   EXPECT_THAT(of_rank(pair.tables[0], 0), ContainsRegex("AllReduce +float32 +4 bytes  WAITING"));
   EXPECT_THAT(of_rank(pair.tables[0], 1), HasSubstr("has begun 0 collectives"));
+}
+
+// A group whose rank finds a mistake in its barrier, at the moment when it is aborted.
+class Mistaken final : public ForwardingCommunicator {
+ public:
+  using ForwardingCommunicator::ForwardingCommunicator;
+  void run(const Call&) override {
+    entered_.set_value();
+    if (is_aborted_.get_future().wait_for(kHangLimit) != std::future_status::ready)
+      fail(Code::kInternal, "nobody has aborted the group");
+    fail(Code::kInvalidArgument, "a mistake");
+  }
+  void abort(const Error&) override { is_aborted_.set_value(); }
+  void wait_for_call() {
+    EXPECT_EQ(entered_.get_future().wait_for(kHangLimit), std::future_status::ready);
+  }
+
+ private:
+  std::promise<void> entered_, is_aborted_;
+};
+
+TEST(FlightRecorderTest, ACallThatIsAbortedTellsOfTheErrorThatItThrows) {
+  std::vector<std::string> tables;
+  Group group;
+  auto owned = std::make_unique<Mistaken>(std::move(make_in_process_communicators(1)[0]));
+  Mistaken& mistaken = *owned;
+  group.push_back(std::move(owned));
+  group = record_flights(std::move(group), {.notice = [&](const auto& t) { tables.push_back(t); }});
+  auto code =
+      std::async(std::launch::async, [&] { return error_of([&] { group[0]->barrier(); }).code(); });
+  mistaken.wait_for_call();
+  group[0]->abort(Error(Code::kAborted, "rank 1 has ended"));
+  EXPECT_EQ(code.get(), Code::kInvalidArgument);
+  ASSERT_EQ(tables.size(), 1u);
+  EXPECT_THAT(tables[0], AllOf(HasSubstr("a mistake"), Not(HasSubstr("rank 1 has ended"))));
+}
+
+TEST(FlightRecorderTest, AMessageThatHasNoRoomNeedsNoTable) {
+  Pair pair;
+  on_ranks(pair.group, [&](int rank, Communicator& communicator) {
+    char bytes[8] = {};
+    const Error error = error_of([&] {
+      if (rank == 0)
+        communicator.receive(bytes, 4, 1);
+      else
+        communicator.send(bytes, 8, 0);
+    });
+    EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+    communicator.barrier();
+  });
+  EXPECT_THAT(pair.tables, ::testing::IsEmpty());
+  pair.group[1]->abort(Error(Code::kAborted, "enough"));
+  EXPECT_EQ(pair.tables.size(), 1u) << "that of the group's end";
 }
 
 TEST(FlightRecorderTest, AnEndThatWasAskedForNeedsNoTable) {
