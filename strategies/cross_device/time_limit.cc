@@ -43,9 +43,11 @@ class Progress {
   // That of the part with this color, in which `rank` has another number.
   std::shared_ptr<Progress> part(uint64_t split, int color, const Communicator& part, int rank) {
     const std::lock_guard lock(mutex_);
-    auto& found = parts_[{split, color}];
+    std::erase_if(parts_, [](const auto& other) { return other.second.expired(); });
+    auto& kept = parts_[{split, color}];
+    auto found = kept.lock();
     if (found == nullptr)
-      found = std::make_shared<Progress>(
+      kept = found = std::make_shared<Progress>(
           std::vector<std::string>(static_cast<size_t>(part.size()), "another rank"));
     const std::lock_guard naming(found->mutex_);
     found->names_[static_cast<size_t>(part.rank())] = names_[static_cast<size_t>(rank)];
@@ -56,7 +58,7 @@ class Progress {
   std::vector<std::atomic<uint64_t>> begun_;
   mutable std::mutex mutex_;  // guards what follows
   std::vector<std::string> names_;
-  std::map<std::pair<uint64_t, int>, std::shared_ptr<Progress>> parts_;
+  std::map<std::pair<uint64_t, int>, std::weak_ptr<Progress>> parts_;  // those that are in use
 };
 
 class TimeLimit final : public ForwardingCommunicator {
