@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/collective/split.h"
 #include "core/distribute/strategy.h"
 #include "core/train/training.h"
 #include "strategies/collective/mixing.h"
@@ -88,9 +89,7 @@ class MixWeightsCallback : public Callback {
                        .neighbour_weight = options_.neighbour_weight,
                        .seed = options_.seed,
                        .with_moving_statistics = options_.with_moving_statistics ? 1 : 0};
-    std::vector<Settings> all(static_cast<size_t>(group_.size()), own);
-    group_.all_gather(&own, all.data(),
-                      std::vector<int64_t>(all.size(), int64_t{sizeof(Settings)}));
+    const std::vector<Settings> all = tell_all(group_, "the options of MixWeights", own);
     for (size_t r = 1; r < all.size(); ++r)
       if (all[r] != all[0])
         invalid("MixWeights has the same options on all workers, but rank 0 has ", describe(all[0]),

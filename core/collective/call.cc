@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/base/comma_separated.h"
+#include "core/base/fnv1a.h"
 
 namespace cohort {
 namespace {
@@ -29,6 +30,8 @@ int64_t elements(const AllReduceCall& c) {
   return std::accumulate(c.segments.begin(), c.segments.end(), int64_t{0},
                          [](int64_t total, const Segment& s) { return total + s.count; });
 }
+
+std::string purpose(std::string_view topic) { return topic.empty() ? "" : str(" for ", topic); }
 
 int64_t bytes(int64_t count, DType dtype) {
   return count * static_cast<int64_t>(dtype_size(dtype));
@@ -84,10 +87,10 @@ struct Description {
                " elements");
   }
   std::string operator()(const BroadcastCall& c) const {
-    return str("a broadcast of ", c.bytes, " bytes from rank ", c.root);
+    return str("a broadcast of ", c.bytes, " bytes from rank ", c.root, purpose(c.topic));
   }
   std::string operator()(const AllGatherCall& c) const {
-    return str("an all-gather of ", list(c.bytes), " bytes");
+    return str("an all-gather of ", list(c.bytes), " bytes", purpose(c.topic));
   }
   std::string operator()(const GatherCall& c) const {
     return str("a gather of ", list(c.bytes), " bytes to rank ", c.root);
@@ -231,8 +234,14 @@ struct Content {
     hash.add(c.counts);
     if (c.shape != nullptr) hash.add(c.shape->dims());
   }
-  void operator()(const BroadcastCall& c) const { rooted({&c.bytes, 1}, c.root); }
-  void operator()(const AllGatherCall& c) const { hash.add(c.bytes); }
+  void operator()(const BroadcastCall& c) const {
+    rooted({&c.bytes, 1}, c.root);
+    hash.add(fnv1a(c.topic));
+  }
+  void operator()(const AllGatherCall& c) const {
+    hash.add(c.bytes);
+    hash.add(fnv1a(c.topic));
+  }
   void operator()(const GatherCall& c) const { rooted(c.bytes, c.root); }
   void operator()(const ScatterCall& c) const { rooted(c.bytes, c.root); }
   // Ranks see different sizes; those that exchange compare them.

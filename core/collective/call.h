@@ -15,7 +15,8 @@
 // The collectives: what one rank asks of its group. Memory belongs to the caller and must stay
 // until the call, or the wait for it, has returned. Parts lie one behind the other in rank order.
 // Sizes are those of all ranks, so that every rank knows them: whoever does not, gathers them
-// first.
+// first, and says in a `topic`, a literal, what for: different ones are a mistake, so that no size
+// is taken for what another call moves.
 namespace cohort {
 
 // A part of a bucket: `count` elements that a rank reads from `source` and whose result goes to
@@ -75,6 +76,7 @@ struct BroadcastCall {
   void* target;
   int64_t bytes;
   int root;
+  std::string_view topic = {};
 };
 
 // Puts every rank's part, bytes[r] of rank r, into every rank's `target`. This rank's is at
@@ -83,6 +85,7 @@ struct AllGatherCall {
   const void* source;
   void* target;
   std::span<const int64_t> bytes;
+  std::string_view topic = {};
 };
 
 // As AllGatherCall, but only rank `root` has a target.

@@ -69,8 +69,9 @@ class Communicator {
   // Waits for something started. Waits may come in any order, each once, and throw the operation's
   // error. The result tells what a receive has got.
   virtual Received wait(int64_t operation) = 0;
-  // Whether `wait` would return or throw at once. For asking again and again; but the time limit of
-  // a call counts in `wait` alone.
+  // Whether `wait` would return or throw at once. For asking again and again: where ranks are
+  // processes, the time limit of an operation counts from its start; where they are threads, in
+  // `wait` alone.
   virtual bool is_done(int64_t operation) = 0;
 
   // A new group of the ranks that give the same color, in the order of their keys and then their
@@ -112,11 +113,13 @@ class Communicator {
                       DType dtype, ReduceOp op) {
     run(ReduceScatterCall{source, target, counts, dtype, op});
   }
-  void broadcast(const void* source, void* target, int64_t bytes, int root) {
-    run(BroadcastCall{source, target, bytes, root});
+  void broadcast(const void* source, void* target, int64_t bytes, int root,
+                 std::string_view topic = {}) {
+    run(BroadcastCall{source, target, bytes, root, topic});
   }
-  void all_gather(const void* source, void* target, std::span<const int64_t> bytes) {
-    run(AllGatherCall{source, target, bytes});
+  void all_gather(const void* source, void* target, std::span<const int64_t> bytes,
+                  std::string_view topic = {}) {
+    run(AllGatherCall{source, target, bytes, topic});
   }
   void gather(const void* source, void* target, std::span<const int64_t> bytes, int root) {
     run(GatherCall{source, target, bytes, root});

@@ -18,7 +18,7 @@ GroupPart part_of(std::span<const SplitChoice> choices, int rank) {
 }
 
 GroupPart choose_part(Communicator& communicator, int color, int key) {
-  return part_of(tell_all(communicator, SplitChoice{color, key}), communicator.rank());
+  return part_of(tell_all(communicator, "a split", SplitChoice{color, key}), communicator.rank());
 }
 
 }  // namespace cohort

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/collective/communicator.h"
@@ -23,13 +24,13 @@ struct GroupPart {
 // The part of `rank`, where choices[r] is that of rank r.
 GroupPart part_of(std::span<const SplitChoice> choices, int rank);
 
-// What every rank tells every other, by rank. A collective call.
+// What every rank tells every other, by rank. A collective call, whose `topic` is AllGatherCall's.
 template <typename T>
-std::vector<T> tell_all(Communicator& communicator, const T& own) {
+std::vector<T> tell_all(Communicator& communicator, std::string_view topic, const T& own) {
   const auto size = static_cast<size_t>(communicator.size());
   std::vector<T> all(size);
   const std::vector<int64_t> bytes(size, sizeof(T));
-  communicator.all_gather(&own, all.data(), bytes);
+  communicator.all_gather(&own, all.data(), bytes, topic);
   return all;
 }
 

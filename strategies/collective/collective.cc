@@ -32,8 +32,9 @@ void scale(std::vector<int64_t>& parts, int64_t factor) {
 }
 
 // Of all ranks; what may be put one behind the other.
-std::vector<TensorSpec> exchange_rows(Communicator& group, const Tensor& value) {
-  auto specs = exchange_specs(group, value);
+std::vector<TensorSpec> exchange_rows(Communicator& group, std::string_view topic,
+                                      const Tensor& value) {
+  auto specs = exchange_specs(group, topic, value);
   const TensorSpec& first = specs[0];
   for (int r = 0; r < group.size(); ++r) {
     const TensorSpec& spec = specs[at(r)];
@@ -60,9 +61,10 @@ std::vector<int64_t> sizes_of(const std::vector<TensorSpec>& specs) {
 }
 
 // Of the root's tensor.
-TensorSpec broadcast_spec(Communicator& group, const Tensor& value, int root) {
+TensorSpec broadcast_spec(Communicator& group, std::string_view topic, const Tensor& value,
+                          int root) {
   TensorHeader header = header_of(value);
-  group.broadcast(&header, &header, sizeof header, root);
+  group.broadcast(&header, &header, sizeof header, root, topic);
   return spec_of(header, root);
 }
 
@@ -73,8 +75,7 @@ void check_parts(Communicator& group, const std::vector<Tensor>& values) {
   };
   const auto undefined = std::ranges::find_if_not(values, &Tensor::defined);
   const Given own = {std::ssize(values), undefined - values.begin()};
-  std::vector<Given> all(at(group.size()));
-  group.all_gather(&own, all.data(), std::vector<int64_t>(all.size(), int64_t{sizeof own}));
+  const std::vector<Given> all = tell_all(group, "all_to_all", own);
   for (int r = 0; r < group.size(); ++r) {
     const auto [count, defined] = all[at(r)];
     if (count != group.size())
@@ -116,21 +117,21 @@ Tensor reduce_scatter(Communicator& group, const Tensor& value, ReduceOp op) {
 }
 
 Tensor broadcast(Communicator& group, const Tensor& value, int root) {
-  const TensorSpec spec = broadcast_spec(group, value, root);
+  const TensorSpec spec = broadcast_spec(group, "broadcast", value, root);
   Tensor result(spec.dtype, spec.shape);
   group.broadcast(value.raw(), result.raw(), bytes_of(spec), root);
   return result;
 }
 
 Tensor all_gather(Communicator& group, const Tensor& value) {
-  const auto specs = exchange_rows(group, value);
+  const auto specs = exchange_rows(group, "all_gather", value);
   Tensor result = joined(specs);
   group.all_gather(value.raw(), result.raw(), sizes_of(specs));
   return result;
 }
 
 Tensor gather(Communicator& group, const Tensor& value, int root) {
-  const auto specs = exchange_rows(group, value);
+  const auto specs = exchange_rows(group, "gather", value);
   Tensor result;
   if (group.rank() == root) result = joined(specs);
   group.gather(value.raw(), result.raw(), sizes_of(specs), root);
@@ -138,7 +139,7 @@ Tensor gather(Communicator& group, const Tensor& value, int root) {
 }
 
 Tensor scatter(Communicator& group, const Tensor& value, int root) {
-  const TensorSpec spec = broadcast_spec(group, value, root);
+  const TensorSpec spec = broadcast_spec(group, "scatter", value, root);
   if (spec.shape.rank() == 0)
     invalid("rank ", root, " gave a scalar, which has no rows to divide among the ranks");
   auto parts = divided(spec.shape[0], group.size());
@@ -150,13 +151,12 @@ Tensor scatter(Communicator& group, const Tensor& value, int root) {
 }
 
 std::vector<Tensor> all_to_all(Communicator& group, const std::vector<Tensor>& values) {
+  check_parts(group, values);
   const auto size = at(group.size());
-  std::vector<TensorHeader> own(size), others(size);
-  // Whoever gives too few or too many tells all that it has none.
-  for (size_t r = 0; r < size && values.size() == size; ++r) own[r] = header_of(values[r]);
+  std::vector<TensorHeader> own, others(size);
+  for (const Tensor& value : values) own.push_back(header_of(value));
   const std::vector<int64_t> of_headers(size, int64_t{sizeof(TensorHeader)});
   group.all_to_all(own.data(), of_headers, others.data(), of_headers);
-  check_parts(group, values);
   std::vector<int64_t> sent, received;
   std::vector<Tensor> results;
   for (size_t r = 0; r < size; ++r) {
@@ -275,7 +275,7 @@ Pending start_send(Communicator& group, const Tensor& value, int destination, in
 
 std::string broadcast_bytes(Communicator& group, std::string_view bytes, int root) {
   auto size = static_cast<int64_t>(bytes.size());
-  group.broadcast(&size, &size, sizeof size, root);
+  group.broadcast(&size, &size, sizeof size, root, "broadcast_bytes");
   check_size(size, root);
   std::string result(static_cast<size_t>(size), '\0');
   group.broadcast(bytes.data(), result.data(), size, root);
@@ -283,7 +283,8 @@ std::string broadcast_bytes(Communicator& group, std::string_view bytes, int roo
 }
 
 std::vector<std::string> all_gather_bytes(Communicator& group, std::string_view bytes) {
-  const std::vector<int64_t> sizes = tell_all(group, static_cast<int64_t>(bytes.size()));
+  const std::vector<int64_t> sizes =
+      tell_all(group, "all_gather_bytes", static_cast<int64_t>(bytes.size()));
   for (int r = 0; r < group.size(); ++r) check_size(sizes[at(r)], r);
   std::string joined(total(sizes), '\0');
   group.all_gather(bytes.data(), joined.data(), sizes);

@@ -14,6 +14,7 @@
 #include "core/base/fnv1a.h"
 #include "core/base/random.h"
 #include "core/base/threads.h"
+#include "core/collective/split.h"
 #include "strategies/collective/tensor_header.h"
 
 namespace cohort::collective {
@@ -354,8 +355,7 @@ void average(Communicator& group, std::span<Tensor> tensors, int64_t round) {
     const std::vector<TensorHeader> headers = headers_of(tensors);
     const Word own{
         .round = round, .tensors = static_cast<int64_t>(tensors.size()), .specs = hash_of(headers)};
-    std::vector<Word> words(at(group.size()));
-    group.all_gather(&own, words.data(), std::vector<int64_t>(words.size(), int64_t{sizeof(Word)}));
+    const std::vector<Word> words = tell_all(group, "average", own);
     for (int r = 1; r < group.size(); ++r) check_words(words[0], 0, words[at(r)], r);
     if (std::ranges::any_of(words, [&](const Word& word) { return word.specs != words[0].specs; }))
       name_difference(group, headers);

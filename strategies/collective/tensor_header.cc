@@ -4,6 +4,7 @@
 #include <span>
 
 #include "core/base/error.h"
+#include "core/collective/split.h"
 
 namespace cohort::collective {
 
@@ -24,11 +25,9 @@ TensorSpec spec_of(const TensorHeader& header, int rank) {
           Shape(std::span(header.dims).first(static_cast<size_t>(header.rank)))};
 }
 
-std::vector<TensorSpec> exchange_specs(Communicator& group, const Tensor& value) {
-  const TensorHeader own = header_of(value);
-  std::vector<TensorHeader> headers(static_cast<size_t>(group.size()));
-  group.all_gather(&own, headers.data(),
-                   std::vector<int64_t>(headers.size(), int64_t{sizeof(TensorHeader)}));
+std::vector<TensorSpec> exchange_specs(Communicator& group, std::string_view topic,
+                                       const Tensor& value) {
+  const auto headers = tell_all(group, topic, header_of(value));
   std::vector<TensorSpec> specs;
   for (int r = 0; r < group.size(); ++r)
     specs.push_back(spec_of(headers[static_cast<size_t>(r)], r));

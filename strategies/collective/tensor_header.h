@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "core/collective/communicator.h"
@@ -19,7 +20,9 @@ TensorHeader header_of(const Tensor& value);
 // As rank `rank` has told it. kInvalidArgument for a tensor that is not defined, kDataLoss for what
 // describes none; both name the rank.
 TensorSpec spec_of(const TensorHeader& header, int rank);
-// Of all ranks' tensors. A collective call, whose errors are those of spec_of() on every rank.
-std::vector<TensorSpec> exchange_specs(Communicator& group, const Tensor& value);
+// Of all ranks' tensors. A collective call, whose `topic` is AllGatherCall's and whose errors are
+// those of spec_of() on every rank.
+std::vector<TensorSpec> exchange_specs(Communicator& group, std::string_view topic,
+                                       const Tensor& value);
 
 }  // namespace cohort::collective

@@ -3,18 +3,20 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/collective/split.h"
 #include "strategies/collective/collective.h"
 #include "strategies/collective/tensor_header.h"
 
 namespace cohort::collective {
 namespace {
 
-void check_tensors(Communicator& group, const Tensor& value) {
-  const auto specs = exchange_specs(group, value);
+void check_tensors(Communicator& group, std::string_view topic, const Tensor& value) {
+  const auto specs = exchange_specs(group, topic, value);
   for (size_t r = 1; r < specs.size(); ++r)
     if (specs[r] != specs[0])
       invalid("a weighted sum is of equal dtypes and shapes, but rank 0 gave ", specs[0],
@@ -24,9 +26,7 @@ void check_tensors(Communicator& group, const Tensor& value) {
 }
 
 void check_factors(Communicator& group, double factor) {
-  std::vector<double> factors(static_cast<size_t>(group.size()));
-  group.all_gather(&factor, factors.data(),
-                   std::vector<int64_t>(factors.size(), int64_t{sizeof factor}));
+  const std::vector<double> factors = tell_all(group, "the factor of a weighted sum", factor);
   for (size_t r = 0; r < factors.size(); ++r) {
     if (!std::isfinite(factors[r])) invalid("rank ", r, " multiplies by ", factors[r]);
     if (factors[r] != factors[0])
@@ -87,13 +87,13 @@ Tensor combined(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Tensor premultiplied_sum(Communicator& group, const Tensor& value, double factor) {
-  check_tensors(group, value);
+  check_tensors(group, "premultiplied_sum", value);
   check_factors(group, factor);
   return all_reduce(group, product(value, factor));
 }
 
 Tensor adasum(Communicator& group, const Tensor& value) {
-  check_tensors(group, value);
+  check_tensors(group, "adasum", value);
   const int size = group.size();
   if (!std::has_single_bit(static_cast<unsigned>(size)))
     invalid("Adasum combines pairs of ranks, and pairs of those: of 1, 2, 4, 8, ... ranks, not ",

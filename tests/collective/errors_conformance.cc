@@ -136,11 +136,14 @@ TEST_P(CommunicatorConformanceTest, DifferentCallsAreNamedOnAllRanks) {
         {broadcast(4, 0), broadcast(4, n - 1)},
         {broadcast(4, 0), broadcast(8, 0)},
         {broadcast(60'000, n - 1), broadcast(4, n - 1)},
+        {broadcast(8, 0), BroadcastCall{memory().data(), memory().data(), 8, 0, "a size"}},
         {broadcast(4, 0), all_gather(sizes(n, 4, 4))},
         {BarrierCall{}, broadcast(4, 0)},
         {BarrierCall{1}, BarrierCall{2}},
         {BarrierCall{}, all_to_all(sizes(n, 4, 4), sizes(n, 4, 4))},
         {all_gather(sizes(n, 4, 4)), all_gather(sizes(n, 4, 8))},
+        {all_gather(sizes(n, 8, 8)),
+         AllGatherCall{memory().data(), memory().data(), keep(sizes(n, 8, 8)), "sizes"}},
         {gather(sizes(n, 4, 4), 0), gather(sizes(n, 4, 4), n - 1)},
         {gather(sizes(n, 4, 4), 0), gather(sizes(n, 4, 8), 0)},
         {gather(sizes(n, 4, 4), 0), scatter(sizes(n, 4, 4), 0)},
@@ -152,6 +155,24 @@ TEST_P(CommunicatorConformanceTest, DifferentCallsAreNamedOnAllRanks) {
   };
   for (size_t i = 0; i < pairs().size(); ++i)
     expect_mismatch(make(), pairs, i, static_cast<int>(i) % size());
+}
+
+// Whatever a split tells each rank of the others has some size.
+TEST_P(CommunicatorConformanceTest, ASplitIsNoAllGatherOfAsManyBytes) {
+  if (size() == 1) return;
+  for (const int64_t bytes : {4, 8, 12, 16})
+    on_all([&](int rank, Communicator& communicator) {
+      communicator.barrier();
+      const Error error = error_of([&] {
+        if (rank == 0)
+          communicator.split(0);
+        else
+          communicator.run(all_gather(sizes(size(), bytes, bytes)));
+      });
+      EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+      EXPECT_NE(error.message().find("for a split"), std::string::npos) << error.message();
+      expect_ended(communicator, error);
+    });
 }
 
 TEST_P(CommunicatorConformanceTest, SizesThatTwoRanksExchangeMustAgree) {

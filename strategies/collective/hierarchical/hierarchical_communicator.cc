@@ -172,7 +172,7 @@ class HierarchicalCommunicator final : public QueuedCommunicator {
   [[noreturn]] void refuse(const Call& call, int odd) {
     Words words[2];
     if (leaders_ != nullptr) {
-      const auto all = tell_all(*leaders_, words_of(call));
+      const auto all = tell_all(*leaders_, "the sizes of a call", words_of(call));
       words[0] = all[0];
       words[1] = all[static_cast<size_t>(odd)];
     }

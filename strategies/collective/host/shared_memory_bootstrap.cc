@@ -140,7 +140,8 @@ HostPart split_host_group(Communicator& communicator, const HostGroup& whole, in
     }
   };
   if (first) attempt([&] { control = ControlBlock::create(size); });
-  const auto descriptors = tell_all(communicator, control ? control->region().descriptor() : -1);
+  const auto descriptors = tell_all(communicator, "the memory of a split",
+                                    control ? control->region().descriptor() : -1);
   if (!members.empty() && !error)
     attempt([&] {
       std::vector<HostMember> ranks;
@@ -151,7 +152,8 @@ HostPart split_host_group(Communicator& communicator, const HostGroup& whole, in
       part.group =
           std::make_shared<HostGroup>(std::move(*control), ranks, whole.limit, whole.stall);
     });
-  const auto codes = tell_all(communicator, error ? static_cast<int>(error->code()) : 0);
+  const auto codes =
+      tell_all(communicator, "the outcome of a split", error ? static_cast<int>(error->code()) : 0);
   if (error) throw *error;
   for (size_t r = 0; r < codes.size(); ++r)
     if (codes[r] != 0)

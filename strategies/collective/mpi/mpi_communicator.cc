@@ -246,7 +246,8 @@ std::unique_ptr<Communicator> reorder_mpi_communicator(Communicator& whole, int 
   task.copy(own.name, kLongest - 1);
   std::vector<std::string> tasks;
   if (!task.empty())
-    for (const Task& told : tell_all(whole, own)) tasks.emplace_back(told.name);
+    for (const Task& told : tell_all(whole, "the names of tasks", own))
+      tasks.emplace_back(told.name);
   return dynamic_cast<MpiCommunicator&>(whole).split(0, key, tasks,
                                                      clamped_seconds(time_limit_seconds));
 }

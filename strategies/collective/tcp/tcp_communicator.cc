@@ -416,7 +416,7 @@ std::unique_ptr<Communicator> TcpCommunicator::split(int color, int key, const T
     own.code = static_cast<int64_t>(error.code());
     own.say(error.message());
   }
-  const std::vector<Offer> offers = tell_all(*this, own);
+  const std::vector<Offer> offers = tell_all(*this, "the addresses of a split", own);
   for (int r = 0; r < size(); ++r)
     if (const Offer& offer = offers[at(r)]; offer.code != 0)
       throw Error(code_of(offer.code), str(control_.name(r), ' ', offer.said()), control_.task(r));

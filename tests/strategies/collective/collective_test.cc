@@ -4,10 +4,12 @@
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 
+#include "strategies/collective/weighted_sums.h"
 #include "tests/collective/ranks.h"
 #include "tests/strategies/collective/tcp/tcp_group.h"
 #include "tests/testing/eventually.h"
@@ -267,6 +269,40 @@ TEST_P(CollectiveTest, BytesOfUnequalLengthsAreBroadcastAndGathered) {
     EXPECT_EQ(broadcast_bytes(group, own, 2), "cc");
     EXPECT_EQ(broadcast_bytes(group, own, 0), "");
   });
+}
+
+// What these calls tell each other first is never taken for another call's.
+TEST_P(CollectiveTest, OtherCallsOfAsManyBytesAreAMistakeOnAllRanks) {
+  using Work = std::function<void(Communicator&)>;
+  const Tensor one = Tensor::scalar(1.0f);
+  const auto gather_raw = [](int64_t bytes) -> Work {
+    return [bytes](Communicator& group) {
+      const std::vector<char> own(static_cast<size_t>(bytes));
+      std::vector<char> all(own.size() * 2);
+      group.all_gather(own.data(), all.data(), std::vector<int64_t>{bytes, bytes});
+    };
+  };
+  const Work broadcast_raw = [](Communicator& group) {
+    int64_t value = 0;
+    group.broadcast(&value, &value, sizeof value, 0);
+  };
+  const std::pair<Work, Work> pairs[] = {
+      {[](Communicator& group) { broadcast_bytes(group, "x", 0); }, broadcast_raw},
+      {[](Communicator& group) { all_gather_bytes(group, "x"); }, gather_raw(8)},
+      {[&](Communicator& group) {
+         all_to_all(group, {one, one});
+       },
+       gather_raw(16)},
+      {[&](Communicator& group) { premultiplied_sum(group, one, 2); },
+       [&](Communicator& group) { adasum(group, one); }},
+      {[&](Communicator& group) { scatter(group, one, 0); },
+       [&](Communicator& group) { broadcast(group, one, 0); }}};
+  for (const auto& [first, second] : pairs)
+    on_all(2, [&, first = first, second = second](int rank, Communicator& group) {
+      const Error error = testing::error_of([&] { (rank == 0 ? first : second)(group); });
+      EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+      EXPECT_THAT(error.message(), HasSubstr("must make the same calls"));
+    });
 }
 
 // Only the size is looked at.

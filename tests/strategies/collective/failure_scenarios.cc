@@ -91,7 +91,7 @@ void wait_for_last_rank(Communicator& c) {
 }
 
 void stop_last_rank(Communicator& c) {
-  const std::vector<int64_t> pids = tell_all(c, int64_t{getpid()});
+  const std::vector<int64_t> pids = tell_all(c, "the pids of a test", int64_t{getpid()});
   std::vector<float> data(kTrapFloats, 1);
   const bool is_last = c.rank() == c.size() - 1;
   const Segment segment{data.data(), is_last ? make_trap() : data.data(), kTrapFloats};
@@ -106,7 +106,7 @@ void stop_last_rank(Communicator& c) {
 }
 
 void stop_last_rank_of_part(Communicator& c) {
-  const std::vector<int64_t> pids = tell_all(c, int64_t{getpid()});
+  const std::vector<int64_t> pids = tell_all(c, "the pids of a test", int64_t{getpid()});
   const auto part = c.split(0);
   c.barrier();
   if (c.rank() == c.size() - 1) {

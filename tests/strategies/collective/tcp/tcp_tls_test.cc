@@ -274,7 +274,7 @@ TEST_F(TcpTlsTest, AnAbortEndsTheHandshakesOfAPart) {
     } offer;
     net::InternetAddress::of(frozen).text().copy(offer.text, sizeof offer.text);
     choose_part(whole, 0, 0);
-    tell_all(whole, offer);
+    tell_all(whole, "the addresses of a split", offer);
     pollfd polled{frozen.get(), POLLIN, 0};
     ASSERT_EQ(poll(&polled, 1, 20'000), 1);
     whole.abort(Error(Code::kAborted, "enough"));
