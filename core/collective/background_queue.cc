@@ -25,6 +25,13 @@ int64_t BackgroundQueue::start(const Call& call) {
   return started_++;
 }
 
+int64_t BackgroundQueue::start_alone(const Call& call) {
+  Lock lock(mutex_);
+  const int64_t id = started_++;
+  run(operations_.emplace_back(Operation{id, call}), lock);
+  return id;
+}
+
 void BackgroundQueue::wait(int64_t id) {
   Lock lock(mutex_);
   while (true) {

@@ -25,6 +25,8 @@ class BackgroundQueue {
 
   // As Communicator's.
   int64_t start(const Call& call);
+  // As start(), of a call that waits for nobody: it has ended when this returns.
+  int64_t start_alone(const Call& call);
   void wait(int64_t id);
   bool is_done(int64_t id);
   // Returns when all started operations have ended, for a blocking call to follow them. Their

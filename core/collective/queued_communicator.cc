@@ -8,9 +8,7 @@ void QueuedCommunicator::run(const Call& call) {
 }
 
 int64_t QueuedCommunicator::start(const Call& call) {
-  if (size() > 1) return queue_->start(call);
-  run_now(call);
-  return 0;
+  return size() > 1 ? queue_->start(call) : queue_->start_alone(call);
 }
 
 int64_t QueuedCommunicator::start_send(const SendCall& call) {
@@ -25,13 +23,13 @@ int64_t QueuedCommunicator::start_receive(const ReceiveCall& call) {
 
 Received QueuedCommunicator::wait(int64_t operation) {
   if (operation >= kMessage) return wait_for_message(operation - kMessage);
-  if (size() > 1) queue_->wait(operation);
+  queue_->wait(operation);
   return {};
 }
 
 bool QueuedCommunicator::is_done(int64_t operation) {
   if (operation >= kMessage) return is_message_done(operation - kMessage);
-  return size() == 1 || queue_->is_done(operation);
+  return queue_->is_done(operation);
 }
 
 void QueuedCommunicator::observe(const Call& call,

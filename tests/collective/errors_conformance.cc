@@ -304,6 +304,28 @@ TEST_P(CommunicatorConformanceTest, AnErrorOfAStartedOperationComesWithItsWait) 
   });
 }
 
+TEST_P(CommunicatorConformanceTest, WhatWasStartedIsWaitedForOnce) {
+  on_all([&](int, Communicator& communicator) {
+    const int64_t operation = communicator.start(BarrierCall{});
+    communicator.wait(operation);
+    const auto expect_unknown = [&](const auto& call) {
+      const Error error = error_of(call);
+      EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+      EXPECT_NE(error.message().find("waited for already"), std::string::npos) << error.message();
+    };
+    expect_unknown([&] { communicator.wait(operation); });
+    expect_unknown([&] { communicator.is_done(operation); });
+    communicator.barrier();
+  });
+}
+
+TEST_P(CommunicatorConformanceTest, AMistakeInWhatIsStartedComesWithItsWait) {
+  on_all([&](int, Communicator& communicator) {
+    const int64_t operation = communicator.start(all_reduce({4}, DType::kBool));
+    EXPECT_EQ(error_of([&] { communicator.wait(operation); }).code(), Code::kInvalidArgument);
+  });
+}
+
 // How a rank may wait for others.
 enum class Waiting { kBarrier, kReduction, kStarted, kReceive, kSend, kSplit };
 constexpr Waiting kWaitings[] = {Waiting::kBarrier, Waiting::kReduction, Waiting::kStarted,
