@@ -25,9 +25,9 @@ class ParameterServer {
  public:
   // Listens at `address`. kFailedPrecondition when the port is in use, the address is not of this
   // host, another server has the snapshot_folder, or plain text would go beyond this host without
-  // permission; kInvalidArgument for options and certificates; kDataLoss where neither the last
-  // snapshot nor the one before it can be read; as core/base/file.h says where its folder cannot be
-  // made or written to.
+  // permission; kInvalidArgument for options and certificates; kDataLoss where the last snapshot is
+  // damaged, and so is the one before it, or there is none; as core/base/file.h says where its
+  // folder cannot be made or written to, or a snapshot that may be whole cannot be read.
   explicit ParameterServer(const Address& address, const ParameterServerOptions& options = {},
                            const Environment& environment = process_environment);
   ~ParameterServer();

@@ -1,6 +1,5 @@
 // Of a service, what it writes to disk and comes back from: snapshots, and the log between them.
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -171,7 +170,7 @@ int64_t Service::restore_own() {
       go_back_to_previous(folder);
     } catch (const Error& previous) {
       if (previous.code() == Code::kNotFound) throw last;
-      fail(Code::kDataLoss, last.message(), "; and the snapshot before it: ", previous.message());
+      fail(previous.code(), last.message(), "; and the snapshot before it: ", previous.message());
     }
     options_.notice(str("parameter server: the last snapshot is damaged: ", last.message(),
                         "; this server goes on from the one before it"));
@@ -202,9 +201,7 @@ int64_t Service::restore(const std::string& folder) {
 
 int64_t Service::restore_from(const std::string& folder) {
   require_folder(folder);
-  std::error_code error;
-  const bool is_own = std::filesystem::exists(folder + "/" + kSnapshotFile, error);
-  if (error) invalid("cannot look for a snapshot in ", folder, ": ", error.message());
+  const bool is_own = has_snapshot(folder);
   const std::vector<SavedShard> saved = is_own ? read_snapshot(folder) : read_snapshots(folder);
   // Another one would give back the room that this one makes.
   const std::lock_guard lock(restore_mutex_);

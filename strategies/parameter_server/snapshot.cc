@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
-#include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <map>
@@ -60,13 +59,15 @@ struct Place {
   uint32_t check = 0;
 };
 
-// The file of all values. Errors are kDataLoss.
+// The file of all values. Errors are kDataLoss where it is not as it was written, and else those of
+// files.
 class ValuesFile {
  public:
   explicit ValuesFile(std::string path)
       : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     struct stat status = {};
-    if (!file_ || ::fstat(file_.get(), &status) != 0) corrupt(std::strerror(errno));
+    if (!file_) fail_errno("open", path_);
+    if (::fstat(file_.get(), &status) != 0) fail_errno("inspect", path_);
     if (!S_ISREG(status.st_mode)) corrupt("it is no regular file");
     bytes_ = static_cast<uint64_t>(status.st_size);
   }
@@ -115,7 +116,8 @@ class ValuesFile {
     while (bytes > 0) {
       const ssize_t got = ::pread(file_.get(), to, bytes, static_cast<off_t>(at));
       if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) corrupt(got < 0 ? std::strerror(errno) : "it has become shorter");
+      if (got < 0) fail_errno("read", path_);
+      if (got == 0) corrupt("it has become shorter");
       to += got;
       at += static_cast<uint64_t>(got);
       bytes -= static_cast<uint64_t>(got);
@@ -212,7 +214,7 @@ std::string new_file(const std::string& folder) {
   int64_t last = 0;
   std::error_code error;
   const std::filesystem::directory_iterator entries(folder, error);
-  if (error) fail(Code::kPermissionDenied, "cannot list ", folder, ": ", error.message());
+  if (error) fail(code_of_errno(error.value()), "cannot list ", folder, ": ", error.message());
   for (const auto& entry : entries) {
     int64_t number = 0;
     if (std::sscanf(entry.path().filename().c_str(), "shards-%" SCNd64, &number) == 1)
@@ -246,8 +248,16 @@ void remove_others(const std::string& folder, const std::set<std::string>& kept)
   }
 }
 
-// What `read` makes of a manifest. Errors are kDataLoss and name it, but kNotFound where there is
-// none.
+// Whether an error tells that a file could not be read this time, and nothing of what is in it: it
+// may be whole. What the device cannot give back (EIO) is among these, for so is what a server of
+// files that is away does not give.
+bool is_unread(const Error& error) {
+  return error.code() == Code::kPermissionDenied || error.code() == Code::kResourceExhausted ||
+         error.code() == Code::kUnknown;
+}
+
+// What `read` makes of a manifest. Errors are kDataLoss and name it where it, or the file that it
+// names, is not as it was written; else those of files, as kNotFound where there is no manifest.
 template <typename Read>
 auto with_manifest(const std::string& path, const Read& read) {
   const std::string text = read_file(path, kMaxManifestBytes);
@@ -263,6 +273,7 @@ auto with_manifest(const std::string& path, const Read& read) {
   } catch (const Json::exception& error) {
     fail(Code::kDataLoss, path, ": ", error.what());
   } catch (const Error& error) {
+    if (is_unread(error)) throw;
     fail(Code::kDataLoss, path, ": ", error.message());
   }
 }
@@ -282,25 +293,32 @@ std::vector<SavedShard> read_shards(const std::string& folder, const char* manif
   });
 }
 
-// Of a manifest that is there and whole: the file that it names. Else "".
+// Of a manifest that is there and whole: the file that it names. "" where it is missing or damaged;
+// else errors as those of files.
 std::string file_named_by(const std::string& manifest) {
   try {
     return with_manifest(manifest,
                          [](const Json& json) { return json.at("file").get<std::string>(); });
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (is_unread(error)) throw;
     return "";
   }
 }
 
 // Before another takes the place of the folder's snapshot: it is the previous one from now on. A
-// damaged one leaves that as it is, and where there is none, that is of another time.
-void keep_as_previous(const std::string& folder) {
+// damaged one leaves that as it is, and where there is none, that is of another time. Returns the
+// file that the previous one names, or "".
+std::string keep_as_previous(const std::string& folder) {
   const std::string last = folder + "/" + kSnapshotFile, previous = folder + "/" + kPreviousFile;
-  std::error_code ignored;
-  if (!std::filesystem::exists(last, ignored))
+  if (!has_snapshot(folder)) {
+    std::error_code ignored;
     std::filesystem::remove(previous, ignored);
-  else if (!file_named_by(last).empty())
-    write_file_atomically(previous, read_file(last, kMaxManifestBytes));
+    return "";
+  }
+  std::string file = file_named_by(last);
+  if (file.empty()) return file_named_by(previous);
+  write_file_atomically(previous, read_file(last, kMaxManifestBytes));
+  return file;
 }
 
 // Where it is not known, too.
@@ -363,7 +381,7 @@ void SnapshotWriter::commit() {
   if (text.size() > max_manifest_bytes_)
     fail(Code::kResourceExhausted, manifest, " would have ", text.size(), " bytes, and only ",
          max_manifest_bytes_, " would be read again: shards, updates and marks take too many");
-  keep_as_previous(folder_);
+  const std::string before = keep_as_previous(folder_);
   try {
     write_file_atomically(manifest, text);
   } catch (const Error&) {
@@ -371,7 +389,16 @@ void SnapshotWriter::commit() {
     throw;
   }
   is_named_ = true;
-  remove_others(folder_, {file_, file_named_by(folder_ + "/" + kPreviousFile)});
+  remove_others(folder_, {file_, before});
+}
+
+bool has_snapshot(const std::string& folder) {
+  std::error_code error;
+  const bool is_there = std::filesystem::exists(folder + "/" + kSnapshotFile, error);
+  if (error)
+    fail(code_of_errno(error.value()), "cannot look for a snapshot in ", folder, ": ",
+         error.message());
+  return is_there;
 }
 
 std::vector<SavedShard> read_snapshot(const std::string& folder) {
@@ -387,10 +414,8 @@ void go_back_to_previous(const std::string& folder) {
 }
 
 SnapshotFacts facts_of_snapshot(const std::string& folder) {
-  const std::string path = folder + "/" + kSnapshotFile;
-  std::error_code missing;
-  if (!std::filesystem::exists(path, missing)) return {};
-  return with_manifest(path, [](const Json& manifest) {
+  if (!has_snapshot(folder)) return {};
+  return with_manifest(folder + "/" + kSnapshotFile, [](const Json& manifest) {
     return SnapshotFacts{.num_servers = manifest.value("servers", 0),
                          .log_goes_on = manifest.value("log", int64_t{0})};
   });
@@ -400,8 +425,7 @@ std::vector<SavedShard> read_snapshots(const std::string& folder) {
   std::vector<std::string> folders;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
-    if (std::filesystem::exists(entry.path() / kSnapshotFile, ignored))
-      folders.push_back(entry.path().string());
+    if (has_snapshot(entry.path().string())) folders.push_back(entry.path().string());
   if (folders.empty()) fail(Code::kNotFound, "there is no snapshot in ", folder);
   std::ranges::sort(folders);
   std::vector<SavedShard> all;

@@ -47,7 +47,8 @@ class SnapshotWriter {
 
   void add(const ShardState& state);
   // All has been added: this is the folder's snapshot from now on, and the one that was is the one
-  // before it, unless what it says cannot be read. It is on the disk, and others are removed.
+  // before it, unless it is damaged. It is on the disk, and others are removed. Where the one that
+  // was cannot be read for another reason, an error of files, and it stays.
   // kResourceExhausted where it could not be read again; then the folder's snapshot stays.
   void commit();
 
@@ -75,14 +76,19 @@ struct SavedShard {
   std::function<ShardState()> load;
 };
 
+// Whether there is a snapshot in a folder. Errors as those of files.
+bool has_snapshot(const std::string& folder);
+
 // The snapshot in a folder, of which every byte has been compared with its checks. kNotFound where
-// there is none; kDataLoss naming the file, and the tensor, that is not as it was written. The
-// contents may be hostile: no memory is taken by a size that the files do not have.
+// there is none; kDataLoss naming the file, and the tensor, that is damaged: missing, shorter, or
+// not as it was written. What cannot be read for another reason, as for rights, descriptors, memory
+// or the device (EIO), says nothing of what it is: errors as those of files. The contents may be
+// hostile: no memory is taken by a size that the files do not have.
 std::vector<SavedShard> read_snapshot(const std::string& folder);
 
 // Makes the snapshot before the last one, of which every byte has been compared, the last one of a
-// folder, which is lost. kNotFound where there is none before it; kDataLoss, as above, where that
-// is damaged, too: then nothing changes.
+// folder, which is lost. kNotFound where there is none before it; errors as above where that is
+// damaged, or cannot be read, too: then nothing changes.
 void go_back_to_previous(const std::string& folder);
 
 // Of the snapshot in a folder; where there is none, or it does not say, nothing is known. Errors as
