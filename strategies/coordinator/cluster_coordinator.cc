@@ -17,6 +17,7 @@
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/coordinator/closure_queue.h"
 #include "strategies/coordinator/function_table.h"
+#include "strategies/coordinator/messages.h"
 #include "strategies/coordinator/per_worker_variable.h"
 #include "strategies/coordinator/remote_worker.h"
 #include "strategies/coordinator/replica_inputs.h"
@@ -169,6 +170,7 @@ class ClusterCoordinator::Impl {
                  .notice = options_.notice} {
     if (context_.num_workers == 0)
       invalid("a coordinator needs workers; the cluster has none: ", cluster.json());
+    prepare_decoding();
     serve_as_worker(cluster, environment);
     for (const int id : cluster.task_ids("worker"))
       workers_.push_back(std::make_unique<RemoteWorker>(context_, static_cast<int>(workers_.size()),

@@ -450,4 +450,9 @@ Decoded<FromWorker> decode_from_worker(const std::string& bytes, size_t max_byte
   return {std::move(message), std::move(reader).targets()};
 }
 
+void prepare_decoding() {
+  parameter_server::prepare_parts(*proto::ToWorker::descriptor());
+  parameter_server::prepare_parts(*proto::FromWorker::descriptor());
+}
+
 }  // namespace cohort::coordinator

@@ -173,4 +173,8 @@ struct Decoded {
 Decoded<ToWorker> decode_to_worker(const std::string& header, size_t max_bytes);
 Decoded<FromWorker> decode_from_worker(const std::string& header, size_t max_bytes);
 
+// Of both sides, before there is a call: makes what the first message to decode would need
+// (parameter_server::prepare_parts).
+void prepare_decoding();
+
 }  // namespace cohort::coordinator

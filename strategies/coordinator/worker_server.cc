@@ -18,6 +18,7 @@
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/coordinator/assembler.h"
 #include "strategies/coordinator/closure_runner.h"
+#include "strategies/coordinator/messages.h"
 #include "strategies/coordinator/outbox.h"
 #include "strategies/coordinator/scheduler.h"
 #include "strategies/local_replicas.h"
@@ -52,7 +53,9 @@ class Worker {
         environment_(environment),
         shut_down_(std::move(shut_down)),
         incarnation_(coordination::random_incarnation()),
-        left_alone_since_(Clock::now()) {}
+        left_alone_since_(Clock::now()) {
+    prepare_decoding();
+  }
 
   const WorkerServerOptions& options() const { return options_; }
   const std::vector<Device>& devices() const { return devices_; }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/coded_stream.h>
@@ -43,6 +44,12 @@ size_t count_parts(CodedInputStream& in, const Descriptor& type) {
   return count;
 }
 
+void prepare(const Descriptor& type, std::set<const Descriptor*>& prepared) {
+  if (!prepared.insert(&type).second) return;
+  for (int i = 0; i < type.field_count(); ++i)
+    if (const Descriptor* part = type.field(i)->message_type()) prepare(*part, prepared);
+}
+
 }  // namespace
 
 void check_parts(std::string_view bytes, const Descriptor& type) {
@@ -52,6 +59,11 @@ void check_parts(std::string_view bytes, const Descriptor& type) {
   const size_t parts = count_parts(in, type);
   if (parts > kMaxParts)
     fail(Code::kResourceExhausted, "a message of ", parts, " parts; the limit is ", kMaxParts);
+}
+
+void prepare_parts(const Descriptor& type) {
+  std::set<const Descriptor*> prepared;
+  prepare(type, prepared);
 }
 
 }  // namespace cohort::parameter_server

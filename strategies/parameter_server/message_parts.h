@@ -14,4 +14,9 @@ namespace cohort::parameter_server {
 // group, which no message of ours has.
 void check_parts(std::string_view bytes, const google::protobuf::Descriptor& type);
 
+// For whoever will check messages of `type` and may be short of memory then. Protobuf describes a
+// type, and those of its parts, when somebody asks for the first time; where it has no memory for
+// that, it ends the process.
+void prepare_parts(const google::protobuf::Descriptor& type);
+
 }  // namespace cohort::parameter_server

@@ -55,7 +55,9 @@ Service::Service(const ParameterServerOptions& options, std::function<void()> sh
       last_closed_(std::chrono::steady_clock::now()),
       lost_(options_, [this](const std::string& name) { return find(name); }),
       pool_(std::make_unique<TaskPool>(usual_threads(options.threads))),
-      waiting_(std::make_unique<WaitingRoom>()) {}
+      waiting_(std::make_unique<WaitingRoom>()) {
+  prepare_parts(*proto::Request::descriptor());
+}
 
 Service::~Service() { pool_->stop(); }
 

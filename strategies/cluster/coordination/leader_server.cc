@@ -81,6 +81,9 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
         notice_(std::move(notice)),
         clock_(std::max<milliseconds>(seconds(1), 2 * timing.heartbeat)),
         state_(roster, job_id, timing, clock_.now()) {
+    // By it messages know what they take (SpaceUsedLong()). Protobuf makes it when it is asked for
+    // it first, and ends the process where there is no memory for that.
+    proto::FromLeader::descriptor();
     GrpcServer::Options options = options_for(timing);
     options.refused = [this](const std::string& host, const Error& error) { refused(host, error); };
     server_.emplace(*roster.leader(), security, std::move(options),

@@ -4,17 +4,21 @@
 #include <future>
 #include <memory>
 #include <new>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "proto/parameter_server.pb.h"
 #include "strategies/collective/host/process_identity.h"
 #include "strategies/collective/host/region_registry.h"
 #include "strategies/parameter_server/buffer_cache.h"
 #include "strategies/parameter_server/lent_memory.h"
+#include "strategies/parameter_server/message_parts.h"
 #include "strategies/parameter_server/segments.h"
+#include "strategies/parameter_server/service.h"
 #include "strategies/parameter_server/shard.h"
 #include "strategies/parameter_server/task_pool.h"
 #include "strategies/parameter_server/waiting_room.h"
@@ -49,6 +53,20 @@ void with_each_allocation_failing(const F& f) {
     allocations_left = -1;
     if (!has_failed) return;
   }
+}
+
+// Protobuf would end the process where it has none for its descriptions of messages.
+TEST(NoMemory, AServerNeedsNoneToLookAtItsFirstRequest) {
+  using parameter_server::proto::Request;
+  const parameter_server::Service service({.notice = [](const std::string&) {}}, [] {});
+  Request request;
+  request.mutable_caller()->set_task(std::string(1 << 20, 'x'));
+  request.mutable_update()->add_pulls()->set_shard("w");
+  const std::string header = request.SerializeAsString();
+  constexpr int64_t kMany = 1 << 20;
+  allocations_left = kMany;
+  parameter_server::check_parts(header, *Request::descriptor());
+  EXPECT_EQ(std::exchange(allocations_left, -1), kMany);
 }
 
 TEST(NoMemory, ASegmentThatCannotBeTakenIsFreeAgain) {
