@@ -135,11 +135,12 @@ std::optional<mode_t> permissions_of_replaced(const std::string& path) {
   return status.st_mode & 07777;
 }
 
-// A new file, locked where the file system has locks.
-Descriptor create_aside(const std::string& path) {
+// A new file, locked where the file system has locks. Errors name the file that it is for, as do
+// those below: what is written aside has another name each time.
+Descriptor create_aside(const std::string& aside, const std::string& path) {
   for (;;) {
-    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file < 0) fail_errno("create", path);
+    const int file = ::open(aside.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0) fail_errno("write", path);
     struct stat status;
     // Somebody may have taken it for one left behind before it was locked.
     const bool is_there =
@@ -206,12 +207,12 @@ void write_file_atomically(const std::string& name, std::string_view content) {
   const Descriptor folder = open_folder_of(path);
   remove_left_aside(path);
   const std::string aside = new_aside_of(path);
-  Descriptor file = create_aside(aside);
+  Descriptor file = create_aside(aside, path);
   try {
     if (permissions && ::fchmod(file.get(), *permissions) != 0)
-      fail_errno("set the permissions of", aside);
-    write_all(file.get(), content, aside);
-    if (::fsync(file.get()) != 0) fail_errno("sync", aside);
+      fail_errno("set the permissions of", path);
+    write_all(file.get(), content, path);
+    if (::fsync(file.get()) != 0) fail_errno("sync", path);
     if (::rename(aside.c_str(), path.c_str()) != 0) fail_errno("replace", path);
     if (::close(file.release()) != 0) fail_errno("close", path);
   } catch (...) {
@@ -227,7 +228,7 @@ void check_writable(const std::string& name) {
   open_folder_of(path);
   remove_left_aside(path);
   const std::string aside = new_aside_of(path);
-  const Descriptor file = create_aside(aside);
+  const Descriptor file = create_aside(aside, path);
   ::unlink(aside.c_str());
 }
 

@@ -80,7 +80,8 @@ TEST(WriteFileAtomically, KeepsTheContentOfBeforeWhenTheDiskIsFull) {
     const testing::FileSizeLimit full(1024);
     write_file_atomically(dir.path("f"), std::string(4096, 'x'));
   };
-  expect_error(write_too_much, Code::kResourceExhausted, {dir.path("f"), "File too large"});
+  for (int times = 0; times < 2; ++times)  // in the same words
+    expect_error(write_too_much, Code::kResourceExhausted, {dir.path("f") + ": File too large"});
   EXPECT_EQ(read_file(dir.path("f")), "whole");
   EXPECT_EQ(files_in(dir.root()), 1u);
 }
