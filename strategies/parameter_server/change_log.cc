@@ -50,11 +50,15 @@ std::string path_of(const std::string& folder, int64_t file) {
   return str(folder, "/changes-", file);
 }
 
-// The numbers of a folder's files, ascending.
+// The numbers of a folder's files, ascending. Errors as those of files, but none where there is no
+// folder.
 std::vector<int64_t> files_of(const std::string& folder) {
   std::vector<int64_t> files;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+  std::error_code error;
+  const std::filesystem::directory_iterator entries(folder, error);
+  if (error && error != std::errc::no_such_file_or_directory)
+    fail(code_of_errno(error.value()), "cannot list ", folder, ": ", error.message());
+  for (const auto& entry : entries) {
     int64_t number = 0;
     const std::string name = entry.path().filename().string();
     if (std::sscanf(name.c_str(), "changes-%" SCNd64, &number) == 1 &&
@@ -188,7 +192,7 @@ void ChangeLog::open(int64_t file) {
 
 int64_t ChangeLog::begin_file() {
   const std::lock_guard lock(mutex_);
-  open(number_ + 1);
+  if (size_ > 0) open(number_ + 1);
   return number_;
 }
 
@@ -198,9 +202,12 @@ void ChangeLog::saved_before(int64_t file) {
     const std::lock_guard lock(mutex_);
     needed = std::exchange(saved_before_, file);
   }
-  std::error_code ignored;
-  for (const int64_t number : files_of(folder_))
-    if (number < needed) std::filesystem::remove(path_of(folder_, number), ignored);
+  try {
+    std::error_code ignored;
+    for (const int64_t number : files_of(folder_))
+      if (number < needed) std::filesystem::remove(path_of(folder_, number), ignored);
+  } catch (const Error&) {  // they stay until the next snapshot
+  }
 }
 
 void ChangeLog::add(const ShardSpec& spec, const Tensor& initial) {
@@ -313,11 +320,8 @@ int num_servers_of_log(const std::string& folder) {
 }
 
 bool has_log(const std::string& folder) {
-  std::error_code ignored;
-  return std::ranges::any_of(files_of(folder), [&](int64_t file) {
-    const auto bytes = std::filesystem::file_size(path_of(folder, file), ignored);
-    return !ignored && bytes > 0;
-  });
+  return std::ranges::any_of(
+      files_of(folder), [&](int64_t file) { return InputFile(path_of(folder, file)).size() > 0; });
 }
 
 }  // namespace cohort::parameter_server

@@ -38,7 +38,8 @@ class ChangeLog {
   // A new shard; `initial` is nothing for a table with rows on first use.
   void add(const ShardSpec& spec, const Tensor& initial);
 
-  // Goes on in a new file, and returns its number.
+  // Goes on in a file that nothing has been added to, a new one where this one has something, and
+  // returns its number.
   int64_t begin_file();
   // There is a snapshot that the log goes on from in this file. What the one before it needs, for
   // where this one is damaged, stays, and where that is of another start all that is there.
@@ -80,7 +81,7 @@ uint64_t replay_log(const std::string& folder, const LogReplay& replay);
 // does not say, as where it goes on from a snapshot.
 int num_servers_of_log(const std::string& folder);
 
-// Whether the log of a folder says anything.
+// Whether the log of a folder says anything. Errors as those of files where that cannot be seen.
 bool has_log(const std::string& folder);
 
 }  // namespace cohort::parameter_server

@@ -10,6 +10,7 @@
 #include "tests/strategies/parameter_server/damage.h"
 #include "tests/strategies/parameter_server/testing.h"
 #include "tests/testing/few_descriptors.h"
+#include "tests/testing/file_size_limit.h"
 
 namespace cohort::testing {
 namespace {
@@ -103,7 +104,7 @@ TEST(ChangeLog, GoesOnFromASnapshot) {
   client.create(spec, [] { return floats({1, 2, 3, 4}); });
   push(client, 1);
   for (int times = 0; times < 3; ++times) logged.server->snapshot();
-  EXPECT_EQ(logged.files().size(), 2u) << "what the snapshot before has, too, is not kept";
+  EXPECT_EQ(logged.files().size(), 1u) << "what the snapshot before has, too, is not kept";
   push(client, 2);
   const auto before = all_of(client, spec);
   logged.restart();
@@ -350,10 +351,36 @@ TEST(ChangeLog, HasRowsThatWereMissing) {
   EXPECT_EQ(client.rows_in_use("table"), (std::vector<int64_t>{2, 4, 5, 6}));
 }
 
+// A snapshot is tried again and again where the disk is full.
+TEST(ChangeLog, HasOneFileForManySnapshotsThatCannotBeWritten) {
+  Logged logged;
+  ParameterClient& client = *logged.client;
+  const ShardSpec spec = whole_shard("w", kFour);
+  client.create(spec, [] { return floats({0, 0, 0, 0}); });
+  for (int times = 0; times < 3; ++times) {
+    const FileSizeLimit full(8);
+    EXPECT_ERROR(logged.server->snapshot(), Code::kResourceExhausted, "/shards-1: ");
+  }
+  EXPECT_EQ(logged.files().size(), 2u) << "that with the shard, and the one to go on in";
+  push(client, -10);
+  const auto before = all_of(client, spec);
+  logged.restart();
+  EXPECT_EQ(all_of(client, spec), before);
+}
+
+TEST(ChangeLog, IsNotTakenForNoneWhereItCannotBeSeen) {
+  const TemporaryFolder folder("ps");
+  const parameter_server::ChangeLog log(folder.path(), false);
+  EXPECT_FALSE(parameter_server::has_log(folder.path())) << "it says nothing yet";
+  const FewDescriptors none(0);
+  EXPECT_ERROR(parameter_server::has_log(folder.path()), Code::kResourceExhausted, folder.path());
+}
+
 // The next attempt has the same number.
 TEST(ChangeLog, BeginsAFileAgainThatItCouldNotBegin) {
   const TemporaryFolder folder("ps");
   parameter_server::ChangeLog log(folder.path(), true);
+  log.add(whole_shard("w", kFour), floats({0, 0, 0, 0}));
   const Error error = error_of([&] {
     const FewDescriptors one(1);
     log.begin_file();
