@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -90,7 +91,12 @@ class LeaderLink::Call : public grpc::ClientBidiReactor<proto::FromMember, proto
 
   void OnReadDone(bool ok) override {
     if (!ok) return release();
-    listener_.received(incoming_);
+    try {
+      listener_.received(incoming_);
+    } catch (const std::bad_alloc&) {  // gRPC would pass it over, and nothing be read any more
+      context_.TryCancel();
+      return release();
+    }
     incoming_.Clear();
     StartRead(&incoming_);
   }
@@ -107,7 +113,12 @@ class LeaderLink::Call : public grpc::ClientBidiReactor<proto::FromMember, proto
   }
 
   void OnDone(const grpc::Status& status) override {
-    listener_.closed(reason(status));
+    std::string why;
+    try {
+      why = reason(status);
+    } catch (const std::bad_alloc&) {  // it has ended, for whatever reason
+    }
+    listener_.closed(why);
     std::lock_guard lock(mutex_);
     done_ = true;
     done_changed_.notify_all();

@@ -23,8 +23,9 @@ class LeaderLink {
   class Listener {
    public:
     virtual ~Listener() = default;
+    // May throw std::bad_alloc, which ends the link.
     virtual void received(const proto::FromLeader& message) = 0;
-    // The last call. `reason` is for people.
+    // The last call. `reason` is for people. Must not throw.
     virtual void closed(const std::string& reason) = 0;
   };
 

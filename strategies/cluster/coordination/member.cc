@@ -1,6 +1,7 @@
 #include "strategies/cluster/coordination/member.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "core/base/notice.h"
@@ -33,7 +34,10 @@ Member::Member(Roster roster, std::string job_id, Security security,
       print_(options.notice ? options.notice : print_line),
       incarnation_(random_incarnation()),
       timing_{options.heartbeat, options.suspect_after, options.dead_after},
-      clock_(std::max<milliseconds>(seconds(1), 2 * options.heartbeat)) {
+      clock_(std::max<milliseconds>(seconds(1), 2 * options.heartbeat)),
+      no_memory_(Code::kResourceExhausted,
+                 roster_.described(rank()) + " has no memory left to take part in the job",
+                 roster_.name(rank())) {
   join(options.join_timeout);
   pulse_ = start_thread([this] { pulse(); });
 }
@@ -237,8 +241,13 @@ void Member::received(const proto::FromLeader& message) {
   std::lock_guard lock(mutex_);
   if (link_closed_) return;  // given up: nothing counts that still comes
   leader_heard_ = clock_.now();
-  if (std::exchange(leader_suspected_, false)) notice(leader() + " is heard again");
-  handle(message);
+  try {
+    if (std::exchange(leader_suspected_, false)) notice(leader() + " is heard again");
+    handle(message);
+  } catch (const std::bad_alloc&) {
+    fail_without_memory();
+    throw;
+  }
   changed_.notify_all();
 }
 
@@ -315,22 +324,26 @@ void Member::handle(const proto::FromLeader& message) {
 void Member::closed(const std::string& reason) {
   std::lock_guard lock(mutex_);
   link_closed_ = true;
-  if (phase_ == Phase::kJoining) {
-    if (!trouble_told_) trouble_ = reason;
-    accepted_ = false;
-  } else if (phase_ == Phase::kRunning || phase_ == Phase::kLeaving) {
-    fail(Error(
-        Code::kUnavailable,
-        str(leader(), " is gone: its connection has closed, as when a process ends (", reason, ")"),
-        roster_.name(0)));
+  try {
+    if (phase_ == Phase::kJoining) {
+      accepted_ = false;
+      if (!trouble_told_) trouble_ = reason;
+    } else if (phase_ == Phase::kRunning || phase_ == Phase::kLeaving) {
+      fail(Error(Code::kUnavailable,
+                 str(leader(), " is gone: its connection has closed, as when a process ends (",
+                     reason, ")"),
+                 roster_.name(0)));
+    }
+  } catch (const std::bad_alloc&) {
+    fail_without_memory();
   }
   changed_.notify_all();
 }
 
-void Member::fail(const Error& error) {
+void Member::fail(Error error) {
   if (phase_ == Phase::kFailed || phase_ == Phase::kLeft) return;
   phase_ = Phase::kFailed;
-  failure_ = error;
+  failure_ = std::move(error);
   wake_pulse_ = true;
   attention_.store(true, std::memory_order_seq_cst);
   changed_.notify_all();

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "strategies/cluster/coordination/host_probe.h"
@@ -97,11 +98,15 @@ class Member : public Membership, public LeaderLink::Listener, public KeyValueSt
   void received(const proto::FromLeader& message) override;
   void closed(const std::string& reason) override;
   void handle(const proto::FromLeader& message);
-  void fail(const Error& error);
+  void fail(Error error);
+  // What the leader says cannot be kept: this task has failed.
+  void fail_without_memory() { fail(std::move(no_memory_)); }
   void check_usable() const;
 
   // member_pulse.cc
   void pulse();
+  // People of what there is to say, and callbacks of a failure.
+  void tell(std::unique_lock<std::mutex>& lock);
   void beat();
   Time next_pulse();
   bool watches_leader() const;
@@ -126,6 +131,7 @@ class Member : public Membership, public LeaderLink::Listener, public KeyValueSt
   RunningClock clock_;
   Phase phase_ = Phase::kJoining;
   std::optional<Error> failure_, refusal_;
+  Error no_memory_;  // made while there is some
   int64_t epoch_ = 0;
   bool link_closed_ = false;  // or given up
   Time join_started_, join_deadline_, next_heartbeat_, next_waiting_line_;

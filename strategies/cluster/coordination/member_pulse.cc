@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <new>
 
 #include "proto/coordination.pb.h"
 #include "strategies/cluster/coordination/fault.h"
@@ -12,19 +13,36 @@ using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
+namespace {
+
+// What there is no memory for is left to the next pulse.
+template <typename Work>
+void attempt(std::unique_lock<std::mutex>& lock, const Work& work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    if (!lock.owns_lock()) lock.lock();
+  }
+}
+
+}  // namespace
+
 void Member::pulse() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    beat();
-    watch_leader();
-    vote();
-    print_notices(lock);
-    run_callbacks(lock);
+    attempt(lock, [&] { beat(); });
+    attempt(lock, [&] { watch_leader(); });
+    attempt(lock, [&] { vote(); });
+    tell(lock);
     changed_.wait_until(lock, next_pulse(), [&] { return wake_pulse_ || stopping_; });
     wake_pulse_ = false;
   }
-  print_notices(lock);
-  run_callbacks(lock);
+  tell(lock);
+}
+
+void Member::tell(std::unique_lock<std::mutex>& lock) {
+  attempt(lock, [&] { print_notices(lock); });
+  attempt(lock, [&] { run_callbacks(lock); });
 }
 
 void Member::beat() {
@@ -78,11 +96,11 @@ void Member::lose_leader(const std::string& how) {
 
 void Member::vote() {
   if (!stop_requested_ || voted_) return;
-  voted_ = true;
   proto::FromMember message;
   // The step that is under way, if it is, has to be finished.
   message.mutable_stop_vote()->set_step(steps_done_.load(std::memory_order_seq_cst) + 1);
   link_->send(message);
+  voted_ = true;
 }
 
 void Member::notice(std::string line) {

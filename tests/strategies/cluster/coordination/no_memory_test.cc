@@ -1,4 +1,5 @@
-// A leader whose allocations fail says so, and blames nobody else.
+// A leader whose allocations fail says so, and blames nobody else; a member ends no process.
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -16,10 +17,13 @@
 #include "proto/coordination.pb.h"
 #include "strategies/cluster/address.h"
 #include "strategies/cluster/coordination/endpoint.h"
+#include "strategies/cluster/coordination/leader_link.h"
+#include "strategies/cluster/coordination/leader_server.h"
 #include "strategies/cluster/coordination/leader_state.h"
 #include "strategies/cluster/coordination/limits.h"
 #include "strategies/cluster/coordination/listener.h"
 #include "strategies/cluster/coordination/roster.h"
+#include "strategies/cluster/coordination/security.h"
 #include "strategies/cluster/net/descriptor.h"
 #include "strategies/cluster/net/internet_address.h"
 #include "tests/strategies/cluster/coordination/job.h"
@@ -30,6 +34,7 @@ namespace {
 
 using coordination::LeaderState;
 using coordination::Roster;
+using ::testing::Each;
 using ::testing::StartsWith;
 
 // A member at the other end.
@@ -155,6 +160,47 @@ TEST_F(NoMemory, ForAStrangerCostsNobodyElseAnything) {
     for (const auto& wire : job.wires) EXPECT_FALSE(wire->finished);
     if (!failed) break;
   }
+}
+
+TEST(MemberWithoutMemory, GoesOnWhereThereIsNoneForALine) {
+  const LocalJob job(2);
+  std::atomic<bool> has_joined = false, is_starved = false;
+  const Members members = join_all(job, {.notice = [&](const std::string&) {
+                                     if (!has_joined) return;
+                                     is_starved = true;
+                                     throw std::bad_alloc();
+                                   }});
+  has_joined = true;
+  members[1]->announce_stop();
+  EXPECT_TRUE(eventually([&] { return is_starved.load(); }));
+  const auto errors = on_threads(job.size(), [&](int rank) {
+    members[rank]->barrier("b", kPlenty);
+    members[rank]->leave();
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+// A task that has none for what its leader says.
+class Starved : public coordination::LeaderLink::Listener {
+ public:
+  void received(const proto::FromLeader&) override { throw std::bad_alloc(); }
+  void closed(const std::string&) override { is_closed = true; }
+  std::atomic<bool> is_closed = false;
+};
+
+TEST_F(NoMemory, ForWhatTheLeaderSaysEndsTheLink) {
+  const coordination::Security security({}, false, environment({}));
+  const coordination::LeaderServer server(roster_, "job", {}, security, [](const std::string&) {});
+  Starved starved;
+  coordination::LeaderLink link(*roster_.leader(), coordination::resolve(*roster_.leader())[0],
+                                coordination::Timing{}, security, starved);
+  proto::FromMember message;
+  message.mutable_join()->set_protocol(coordination::kProtocolVersion);
+  message.mutable_join()->set_cluster_hash(roster_.cluster_hash());
+  message.mutable_join()->set_rank(1);
+  message.mutable_join()->set_size(roster_.size());
+  link.send(message);
+  EXPECT_TRUE(eventually([&] { return starved.is_closed.load(); }));
 }
 
 TEST(ListenerTest, GoesOnWhereThereIsNoMemoryForOne) {
