@@ -264,7 +264,7 @@ const Tensor* Snapshot::find(const Variable& variable) const {
 
 void Snapshot::write(const std::string& path) const {
   create_folders(std::filesystem::path(path).parent_path().string());
-  write_safetensors(path, content_);
+  write_checkpoint_file(path, [&] { write_safetensors(path, content_); });
 }
 
 // Paths may differ between workers; what is saved may not.

@@ -68,8 +68,9 @@ void save_variables(const std::string& path, const Variables& variables, const M
 Metadata load_metadata(const std::string& path, Workers& workers = current_strategy().workers());
 
 // The paths of the files in a folder that end in ".safetensors", the one written last first: for
-// who goes on from the latest, or from one before where that is damaged (kDataLoss). Empty where
-// there is no such folder. With several workers, those that the chief finds.
+// who goes on from the latest, or from one before where that is damaged (kDataLoss). A Snapshot is
+// behind all that were there when it was written, also where the clock has gone back since. Empty
+// where there is no such folder. With several workers, those that the chief finds.
 std::vector<std::string> find_checkpoints(const std::string& folder,
                                           Workers& workers = current_strategy().workers());
 

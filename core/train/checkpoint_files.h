@@ -2,6 +2,7 @@
 
 #include <compare>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <string>
 
@@ -17,5 +18,10 @@ struct CheckpointFile {
 // The files of a folder that end in ".safetensors", the one written first in front, as they are in
 // this process. None where there is no such folder, or it cannot be read.
 std::set<CheckpointFile> checkpoint_files(const std::string& folder);
+
+// Has `write` write the file `path`, and makes it the last one of its folder, whatever the clock
+// says: where that has gone back since another one was written, or has not moved, the file's time
+// is that of the other and a little more.
+void write_checkpoint_file(const std::string& path, const std::function<void()>& write);
 
 }  // namespace cohort

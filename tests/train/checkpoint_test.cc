@@ -45,6 +45,22 @@ TEST(Checkpoint, ThoseOfAFolderAreFoundTheLastWrittenFirst) {
   EXPECT_TRUE(find_checkpoints(folder + "/none").empty());
 }
 
+TEST(Checkpoint, TheOneSavedLastIsFoundFirstWhereTheClockHasGoneBack) {
+  namespace fs = std::filesystem;
+  const std::string folder = make_folder();
+  const auto model = classifier();
+  for (const std::string& path : {folder + "/z.safetensors", folder + "/a.safetensors",
+                                  folder + "/m.safetensors", folder + "/a.safetensors"}) {
+    const auto hour_ahead = fs::file_time_type::clock::now() + std::chrono::hours(1);
+    model.save_weights(path);
+    EXPECT_EQ(find_checkpoints(folder).front(), path);
+    if (fs::last_write_time(path) < hour_ahead) fs::last_write_time(path, hour_ahead);
+  }
+  EXPECT_EQ(find_checkpoints(folder),
+            (std::vector<std::string>{folder + "/a.safetensors", folder + "/m.safetensors",
+                                      folder + "/z.safetensors"}));
+}
+
 TEST(Checkpoint, WeightsAloneHaveKerasNames) {
   const std::string path = make_folder() + "/weights.safetensors";
   auto model = classifier();
