@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/comma_separated.h"
+#include "core/base/memory_limit.h"
 #include "core/tensor/narrow_to_odd.h"
 #include "core/tensor/saturate.h"
 
@@ -56,7 +57,8 @@ std::shared_ptr<Buffer> allocate_host_buffer(size_t bytes) {
       (std::max<size_t>(bytes, 1) + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
   void* data = bytes > PTRDIFF_MAX ? nullptr : allocate_aligned(rounded);
   if (data == nullptr)
-    fail(Code::kResourceExhausted, "cannot allocate ", bytes, " bytes of host memory");
+    fail(Code::kResourceExhausted, "cannot allocate ", bytes, " bytes of host memory",
+         memory_limit());
   return std::shared_ptr<Buffer>(new Buffer{data, bytes}, [](Buffer* b) {
     std::free(b->data);
     delete b;
