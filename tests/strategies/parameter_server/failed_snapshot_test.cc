@@ -42,5 +42,14 @@ TEST_F(FailedSnapshots, AreSaidAndCountedAndFollowedByOthers) {
   EXPECT_TRUE(eventually([&] { return has_snapshot(); }));
 }
 
+TEST_F(FailedSnapshots, AreSaidOnceForEachReason) {
+  ASSERT_TRUE(eventually([&] { return has_snapshot(); }));
+  {
+    const FileSizeLimit full(64);  // enough for the values, and not for what names them
+    ASSERT_TRUE(eventually([&] { return server_->statistics().snapshots_failed >= 5; }));
+  }
+  EXPECT_LE(server_.lines("no snapshot: "), 2) << "of snapshot.json, if at all, and previous.json";
+}
+
 }  // namespace
 }  // namespace cohort::testing
