@@ -27,7 +27,7 @@ struct ParameterServerOptions {
   // written it, for those have had the variables in other shards. 0: that is not known.
   int num_servers = 0;
   // Between snapshots that it makes by itself, of which the first comes at once when there are
-  // shards; 0: when asked to alone, and at its end.
+  // shards, unless there is a log, which has them; 0: when asked to alone, and at its end.
   std::chrono::milliseconds snapshot_interval{0};
   // Whether it takes one more at its end, unless the job has asked for that: without, what came
   // after the one before is lost as where it is killed.
