@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
+
+#include "core/base/backoff.h"
 
 namespace cohort::mpi {
 namespace {
 
-using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 // A control message as MPI carries it; the payload follows.
@@ -30,22 +30,6 @@ constexpr milliseconds kLastSends{500};
 int64_t piece_bytes(int processes) {
   return std::clamp(kAllPieces / processes, kMinPiece, kMaxPiece) / 4096 * 4096;
 }
-
-// Between polls: lets others have the core at once, and sleeps after a while.
-class Backoff {
- public:
-  void reset() { begin_ = Clock::now(), sleep_ = kFirstSleep; }
-  void pause() {
-    if (Clock::now() - begin_ < kAwake) return std::this_thread::yield();
-    std::this_thread::sleep_for(sleep_);
-    sleep_ = std::min(sleep_ * 2, kLongestSleep);
-  }
-
- private:
-  static constexpr microseconds kAwake{2000}, kFirstSleep{50}, kLongestSleep{1000};
-  Clock::time_point begin_ = Clock::now();
-  microseconds sleep_ = kFirstSleep;
-};
 
 constexpr char kDuplicating[] = "duplicating the communicator";
 

@@ -4,10 +4,10 @@
 #include <functional>
 #include <mutex>
 #include <nccl.h>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 
+#include "core/base/backoff.h"
 #include "core/device/cuda/cuda_error.h"
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/gpus.h"
@@ -190,7 +190,6 @@ class NcclCollectives final : public DeviceCollectives {
     std::atomic<int64_t> times = 0;  // started; earlier ones are done, as steps end
   };
   using Clock = std::chrono::steady_clock;
-  static constexpr auto kPause = std::chrono::microseconds(50);
   static constexpr auto kLeaveLimit = std::chrono::milliseconds(2'000);
   static constexpr std::string_view kTrial = "a first all-reduce";
 
@@ -241,16 +240,15 @@ class NcclCollectives final : public DeviceCollectives {
     });
   }
 
-  // Returns when `is_done` says so, which throws what goes wrong meanwhile.
+  // Returns when `is_done` says so, which throws what goes wrong meanwhile. A step waits here for
+  // the thread that NCCL starts for a bucket, which takes less than the shortest sleep.
   void await(std::string_view what, std::optional<std::chrono::milliseconds> limit,
              const std::function<bool()>& is_done) const {
     const Clock::time_point begin = Clock::now();
-    while (!is_done()) {
+    for (Backoff backoff; !is_done(); backoff.pause())
       if (limit && Clock::now() - begin > *limit)
         fail(Code::kDeadlineExceeded, "NCCL: ", what, " has taken more than ", limit->count(),
              " ms on rank ", rank_, " (", device_, ")");
-      std::this_thread::sleep_for(kPause);
-    }
   }
 
   // Of what the communicator was handed last. Asking completes it, and that may fail by itself.
