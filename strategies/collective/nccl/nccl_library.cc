@@ -118,6 +118,7 @@ class NcclCollectives final : public DeviceCollectives {
       join(membership);
       memory = device_backend(device_.type).allocate(device_, sizeof(float), kTrial);
       try_out(membership, memory->data);
+      watch(membership);
     } catch (const std::exception& error) {
       // Others of this process may wait there.
       gate_->close(
@@ -127,16 +128,6 @@ class NcclCollectives final : public DeviceCollectives {
       release();
       throw;
     }
-    const std::string who = str("rank ", rank_, " of ", membership.size, " on ", device_);
-    watch_.emplace(OperationWatch::Options{.limit = limit_,
-                                           .stall = membership.stall,
-                                           .who = who,
-                                           .find_error = [this] { return find_error(); },
-                                           .end =
-                                               [this](const Error& error) {
-                                                 gate_->close(error);
-                                                 end();
-                                               }});
   }
 
   ~NcclCollectives() override {
@@ -223,6 +214,19 @@ class NcclCollectives final : public DeviceCollectives {
     backend.copy_to_host(device_, value, &sum, sizeof(sum));
     if (sum != static_cast<float>(membership.size))
       fail(Code::kInternal, "NCCL: ", kTrial, " adds up ", membership.size, " ones to ", sum);
+  }
+
+  void watch(const DeviceLibrary::Membership& membership) {
+    watch_.emplace(OperationWatch::Options{
+        .limit = limit_,
+        .stall = membership.stall,
+        .who = str("rank ", rank_, " of ", membership.size, " on ", device_),
+        .find_error = [this] { return find_error(); },
+        .end =
+            [this](const Error& error) {
+              gate_->close(error);
+              end();
+            }});
   }
 
   // Of a call on a communicator that does not block: returns when it has been done.
