@@ -327,8 +327,10 @@ class NcclCollectives final : public DeviceCollectives {
     }
   }
 
-  // Ends what is under way on the card, too.
+  // Ends what is under way on the card, too. Any thread may come here, and NCCL takes it back to
+  // the card that it was at.
   void end() {
+    cudaSetDevice(card_);  // else one that has none would take card 0 into use
     const std::lock_guard lock(mutex_);
     if (communicator_ != nullptr) ncclCommAbort(communicator_);
     communicator_ = nullptr;
