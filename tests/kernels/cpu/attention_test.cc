@@ -126,7 +126,7 @@ TEST(AttentionGrad, MatchesTheFormula) {
 
 // Scores of some -100: a key that is none, whose score of 0 is not masked, has an infinite weight.
 TEST(AttentionOfLowScores, SeesNoKeysBeyondTheLast) {
-  for (const int64_t queries : {1, 64})
+  for (const int64_t queries : {1, 64, 65, 100})
     for (const int64_t keys : {64, 192}) {
       const Case c = {1, queries, keys, 1, 64, false};
       const Tensors qkv = {random_tensor(c.q(), 1, 1.9, 2.1), random_tensor(c.k(), 2, -2.1, -1.9),
