@@ -38,9 +38,14 @@ std::string own_name(const ClusterResolver& resolver) {
 }
 
 // A parameter server has no place among the workers.
-std::optional<World> world_of(const ClusterResolver& resolver) {
-  if (resolver.task_type() == "ps") return {};
-  return resolver.world();
+void find_world(ClusterCheck& check) {
+  const ClusterResolver& resolver = *check.cluster.resolver;
+  if (resolver.task_type() == "ps") return;
+  try {
+    check.world = resolver.world();
+  } catch (const Error& error) {
+    check.refusal = error;
+  }
 }
 
 // Why there is no leader, where the resolver says.
@@ -138,23 +143,22 @@ ClusterCheck check_cluster(ResolvedCluster cluster, std::chrono::milliseconds ti
                            const Environment& environment) {
   const coordination::Security security({}, false, environment);
   ClusterCheck check{.cluster = std::move(cluster), .settings = settings_in(environment)};
+  find_world(check);
   if (timeout.count() == 0) return check;
   check.peers = peers_of(*check.cluster.resolver);
   try_peers(check.peers, *check.cluster.resolver, timeout);
-  check.refusal = refusal_of(check, security);
+  if (!check.refusal) check.refusal = refusal_of(check, security);
   return check;
 }
 
 std::string ClusterCheck::table() const {
   const ClusterResolver& resolver = *cluster.resolver;
   std::string out = str("cluster from ", resolver.launcher(), ": ", cluster.reason, "\n");
-  const std::string own = own_name(resolver);
-  if (!own.empty()) out += str("this is ", own);
-  if (const auto world = world_of(resolver)) {
-    out += str(own.empty() ? "this is " : ", ", "rank ", world->rank, " of ", world->size);
-  }
+  std::string self = own_name(resolver);
+  if (world) self += str(self.empty() ? "" : ", ", "rank ", world->rank, " of ", world->size);
   const auto leader = resolver.leader();
-  out += str(leader ? str(", led from ", leader->text()) : "", "\n");
+  out += str("this is ", self.empty() ? "a task without a name" : self,
+             leader ? str(", led from ", leader->text()) : "", "\n");
   std::vector<Row> facts = {{"WHAT", "VALUE", "FROM"}};
   for (const auto& known : {resolver.facts(), settings})
     for (const Fact& fact : known) facts.push_back({fact.name, fact.value, fact.source});
@@ -181,9 +185,7 @@ std::string ClusterCheck::json() const {
                {"peers", Json::array()}};
   if (!resolver.task_type().empty()) json["task"]["type"] = resolver.task_type();
   if (resolver.task_id()) json["task"]["index"] = *resolver.task_id();
-  if (const auto world = world_of(resolver)) {
-    json["world"] = {{"rank", world->rank}, {"size", world->size}};
-  }
+  if (world) json["world"] = {{"rank", world->rank}, {"size", world->size}};
   if (const auto leader = resolver.leader()) json["leader"] = leader->text();
   for (const Fact& fact : resolver.facts()) {
     json["facts"].push_back({{"name", fact.name}, {"value", fact.value}, {"source", fact.source}});

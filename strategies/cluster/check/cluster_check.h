@@ -21,12 +21,15 @@ struct ClusterCheck {
   };
 
   ResolvedCluster cluster;
+  // Nothing for a parameter server, and where `refusal` says why there is no rank.
+  std::optional<World> world;
   std::vector<Peer> peers;
   // The COHORT_... variables that are set. The value of COHORT_JOB_ID, which only the tasks of the
   // job have to know, is left out.
   std::vector<Fact> settings;
-  // What this task would end with, whoever can be reached: its traffic would go in plain text where
-  // nobody allows that, or others would look for it on their own hosts. Nothing where all is well.
+  // What this task would end with, whoever can be reached: the cluster gives it no rank, its
+  // traffic would go in plain text where nobody allows that, or others would look for it on their
+  // own hosts. Nothing where all is well.
   std::optional<Error> refusal;
 
   // For people and for programs.

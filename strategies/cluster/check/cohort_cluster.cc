@@ -55,6 +55,8 @@ int main(int argc, char** argv) {
       cohort::invalid(command.empty() ? "no command" : "unknown command \"" + command + "\"",
                       "; usage: ", kUsage);
     }
+    std::string program = cohort::str(argv[0], " check");  // for --help
+    argv[1] = program.data();
     check(argc - 1, argv + 1);
   });
 }

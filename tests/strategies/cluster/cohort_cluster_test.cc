@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Outcome {
   int exit_code;
@@ -73,6 +74,26 @@ TEST(CohortCluster, ExitCodesAreThoseOfErrors) {
   EXPECT_EQ(run(mpi, "check --timeout=0").exit_code, 0);
 }
 
+TEST(CohortCluster, ShowsAClusterThatGivesThisTaskNoRank) {
+  const std::string sparse =
+      R"(TF_CONFIG='{"sparseCluster": {"ps": ["127.0.0.1:1"], "worker": {"1": "127.0.0.1:2"}}, "task": {"type": "worker", "index": 1}}')";
+  const Outcome partial = run(sparse, "check --timeout=0");
+  EXPECT_EQ(partial.exit_code, exit_code(Code::kInvalidArgument));
+  EXPECT_THAT(partial.output,
+              AllOf(HasSubstr("this is worker:1\n"), HasSubstr("TF_CONFIG.sparseCluster.ps[0]"),
+                    HasSubstr("error: INVALID_ARGUMENT: TF_CONFIG: found a sparseCluster")));
+  const Outcome tried = run(sparse, "check --timeout=0.05 --json");
+  EXPECT_EQ(tried.exit_code, exit_code(Code::kInvalidArgument));
+  EXPECT_THAT(tried.output, AllOf(HasSubstr(R"("refusal": "TF_CONFIG: found a sparseCluster)"),
+                                  HasSubstr(R"("name": "ps:0")"), Not(HasSubstr("world"))));
+
+  const Outcome unnamed =
+      run(R"(TF_CONFIG='{"cluster": {"worker": ["a:1", "b:1"]}}')", "check --timeout=0");
+  EXPECT_EQ(unnamed.exit_code, exit_code(Code::kInvalidArgument));
+  EXPECT_THAT(unnamed.output, AllOf(HasSubstr("this is a task without a name, led from a:1\n"),
+                                    HasSubstr("not which of them this is")));
+}
+
 TEST(CohortCluster, SaysOfWhichVersionItIs) {
   const Outcome result = run("", "--version");
   EXPECT_EQ(result.exit_code, 0);
@@ -116,7 +137,9 @@ TEST(CohortCluster, WrongUsage) {
   EXPECT_EQ(run("", "check --timeuot=1").exit_code, 2);
   EXPECT_EQ(run("", "check --timeout=-1").exit_code, 2);
   EXPECT_EQ(run("", "--help").exit_code, 0);
-  EXPECT_EQ(run("", "check --help").exit_code, 0);
+  const Outcome help = run("", "check --help");
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.output, HasSubstr("cohort_cluster check [flags]"));
 }
 
 }  // namespace
