@@ -58,7 +58,6 @@ int main(int argc, char** argv) {
                                           : load_mnist(data_dir);
     const auto test = digits.test.batch(500);
     if (resolve_cluster().resolver->task_type() == "evaluator") {
-      if (checkpoints.empty()) invalid("an evaluator needs --checkpoints");
       Model model = classifier();
       compile(model);
       evaluate_checkpoints(

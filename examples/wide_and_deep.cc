@@ -182,7 +182,6 @@ int main(int argc, char** argv) {
     const bool is_evaluator = resolve_cluster().resolver->task_type() == "evaluator";
     // An evaluator is on its own: its tables are in its own process, and in no snapshot.
     if (is_evaluator) {
-      if (folders.checkpoints.empty()) invalid("an evaluator needs --checkpoints");
       options.resolver = std::make_shared<LiteralResolver>();
       options.snapshot_folder.clear();
     }

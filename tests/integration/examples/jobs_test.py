@@ -106,7 +106,7 @@ class Evaluators(unittest.TestCase):
         for program in ("wide_and_deep", "mnist_ps"):
             path = os.path.join("examples", program)
             refused = programs.run(path, environment={"TF_CONFIG": json.dumps(config)}, status=2)
-            self.assertIn("--checkpoints", refused.stderr)
+            self.assertIn("the checkpoints of training", refused.stderr)
 
 
 class MnistPs(Case):
