@@ -28,7 +28,8 @@ int main(int argc, char** argv) {
     Flags flags(argc, argv, "Linear regression.");
     const auto path =
         flags.text("data", "", "CSV file with a header, columns of about the same size");
-    const auto label = flags.text("label", "-1", "the column to predict: its name or number");
+    const auto label = flags.text("label", "-1", "the column to predict: its name or number",
+                                  {.may_be_empty = false});
     const auto epochs = flags.integer("epochs", 20, "passes over the data", {.min = 1});
     flags.finish();
 

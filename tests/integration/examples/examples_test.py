@@ -247,6 +247,9 @@ class LinearRegression(Case):
         rows = self.write(*["1,2,3"] * 20, "nan,1,2")
         self.fail_with(_OUT_OF_RANGE, ["loss is nan"], "linear_regression", rows)
 
+    def test_a_label_without_a_name_is_refused(self):
+        self.fail_with(_WRONG_INPUT, ["--label="], "linear_regression", self.write("1,2,3"), "--label=")
+
     def test_a_row_that_does_not_fit_is_named(self):
         self.fail_with(_DATA_LOSS, ["rows.csv:3"], "linear_regression", self.write("1,2,3", "1,x,3"))
 
