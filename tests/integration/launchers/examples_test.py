@@ -232,6 +232,7 @@ class Kubernetes(unittest.TestCase):
         (container,) = pod["containers"]
         environment = {variable["name"]: variable["value"] for variable in container["env"]}
         self.assertEqual({type(value) for value in environment.values()}, {str})  # Kubernetes takes no numbers here
+        self.assertIn("--backup_dir=/backup", container["command"])  # else a restart begins anew
         (port,) = (port["containerPort"] for port in container["ports"])
         for index in range(pods):
             # The last two are what Kubernetes adds.
@@ -275,6 +276,7 @@ class Kubernetes(unittest.TestCase):
         for kind, replicas in job["spec"]["tfReplicaSpecs"].items():
             (container,) = replicas["template"]["spec"]["containers"]
             self.assertEqual(container["name"], "tensorflow")
+            self.assertIn("--backup_dir=/backup", container["command"])  # else a restart begins anew
             (port,) = (port["containerPort"] for port in container["ports"] if port["name"] == "tfjob-port")
             # As the operator names pods and fills in TF_CONFIG.
             kind, name, namespace = kind.lower(), job["metadata"]["name"], job["metadata"]["namespace"]
