@@ -7,6 +7,7 @@
 
 #include "core/base/fnv1a.h"
 #include "core/base/notice.h"
+#include "core/base/program.h"
 #include "core/base/random.h"
 #include "core/base/time_limits.h"
 #include "core/distribute/packing.h"
@@ -108,12 +109,11 @@ struct StepNote {
 };
 
 // Where that fails the job has: others may have connected, and would wait for this worker.
-void reconnect(LocalReplicas& replicas, WorkerLink& link) {
+void reconnect(LocalReplicas& replicas, WorkerGroup& group) {
   try {
     replicas.reconnect();
   } catch (const Error& error) {
-    link.report(error);
-    throw link.failure(std::chrono::milliseconds(0)).value_or(error);
+    group.end_job(error);
   }
 }
 
@@ -178,19 +178,28 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
 
 MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() {
   if (group_ == nullptr) return;
+  const bool throws = std::uncaught_exceptions() > exceptions_;
+  // Else it learns here of what has ended the job.
+  const bool program_knows = throws || group_->is_over();
   try {
-    if (std::uncaught_exceptions() > exceptions_)
+    if (throws)
       end_badly();
     else
       end_well();
   } catch (const Error& error) {
-    print_notice(str("warning: ", name(), ": ", error.what(), "\n"));
+    if (program_knows)
+      print_notice(str("warning: ", name(), ": ", error.what(), "\n"));
+    else
+      fail_at_exit(error.with_context(name()));
   }
   watch_ = FailureWatch();
 }
 
 void MultiWorkerMirroredStrategy::end_well() {
-  if (const auto failure = link_->failure(std::chrono::milliseconds(0))) return;
+  if (const auto failure = link_->failure(std::chrono::milliseconds(0))) {
+    if (group_->is_over()) return;
+    throw *failure;
+  }
   try {
     group_->exchange("the end of the strategy", {});
   } catch (const Error& error) {
@@ -275,7 +284,7 @@ std::vector<Signature> MultiWorkerMirroredStrategy::signatures_in_sync(
   step_->begin_step();  // before it is traced, which may fail: then this worker has done nothing
   require_same_program(programs);
   // Before it is traced, too: the others would wait for a worker that cannot trace.
-  if (!connected) reconnect(*replicas_, *link_);
+  if (!connected) reconnect(*replicas_, *group_);
   if (assigned) common_writes_->publish(*group_);
   group_->begin_computing();
   traces_ = function.trace_count();

@@ -40,7 +40,9 @@ class WorkerGroup;
 // next one works again, unless the step changes variables and a replica had got the first of what
 // all combine: then variables could differ from now on. After such an error, and after the loss of
 // a worker, nothing works, and the job is to be started again from what it has saved. Destruction
-// while an exception is on its way makes the job fail for the others.
+// while an exception is on its way makes the job fail for the others. Where somebody is lost, or
+// fails, before all have come to it, and no call has thrown that, it is an error for run_main() all
+// the same (fail_at_exit).
 //
 // Assigning a variable outside replicas, or writing it in a function that no strategy runs, changes
 // what this worker sees: all have to assign the same. Where there is one copy, the next step begins

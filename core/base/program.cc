@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/error.h"
+#include "core/base/notice.h"
 #include "core/base/quote.h"
 #include "core/base/system_error.h"
 
@@ -114,6 +114,8 @@ void stop_handling(int signal, Handler handler) {
 // the end. Other than an ignored signal, what this process executes has the default again.
 void on_file_limit(int) {}
 
+std::atomic<int> code_at_exit = 0;  // of fail_at_exit()
+
 std::mutex termination_mutex;  // guards what follows
 int termination_catchers = 0;
 
@@ -191,12 +193,19 @@ void request_stop(StopRequest request) {
 
 bool interrupted() { return stop_request() != StopRequest::kNone; }
 
+void fail_at_exit(const Error& error) {
+  print_notice(str("error: ", error.what(), "\n"));
+  int none = 0;
+  code_at_exit.compare_exchange_strong(none, exit_code_of(error));
+}
+
 int run_main(const std::function<void()>& body) {
+  code_at_exit = 0;
   try {
     init();
     body();
     flush_output();
-    return 0;
+    return code_at_exit;
   } catch (const Error& error) {
     print_error(error);
     return exit_code_of(error);

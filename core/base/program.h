@@ -3,6 +3,8 @@
 #include <chrono>
 #include <functional>
 
+#include "core/base/error.h"
+
 namespace cohort {
 
 // What has asked the process to stop: a person (SIGINT, Ctrl-C), or the end of what it runs on, a
@@ -61,5 +63,10 @@ inline constexpr int kExitResumable = 42;
 // kCancelled after such a request; std::bad_alloc is kResourceExhausted, and any other exception
 // gives 1.
 int run_main(const std::function<void()>& body);
+
+// For an error where nothing can be thrown, as in a destructor: prints it as run_main() would,
+// which gives its exit code where `body` ends well all the same. Of several the first counts.
+// Thread-safe.
+void fail_at_exit(const Error& error);
 
 }  // namespace cohort

@@ -76,6 +76,7 @@ void WorkerGroup::run(const std::string& topic, const Call& call) {
     const std::lock_guard lock(mutex_);
     waits_.all += time;
   } catch (const Error& error) {
+    set_over();
     if (error.code() != Code::kDeadlineExceeded) throw cause_of(error);
     throw Error(error.code(),
                 str(topic, ": ", error.message(), "; every worker has to make this call"),
@@ -179,6 +180,7 @@ void WorkerGroup::throw_failure(const std::vector<std::string>& details, bool is
   {
     const std::lock_guard lock(mutex_);
     final_error_ = error;
+    is_over_ = true;
   }
   link_->report(error);
   throw_shared(error);
@@ -328,6 +330,22 @@ bool WorkerGroup::stop_requested() const {
   return stop_requested_;
 }
 
+void WorkerGroup::end_job(const Error& error) {
+  set_over();
+  link_->report(error);
+  throw link_->failure(std::chrono::milliseconds(0)).value_or(error);
+}
+
+bool WorkerGroup::is_over() const {
+  const std::lock_guard lock(mutex_);
+  return is_over_;
+}
+
+void WorkerGroup::set_over() {
+  const std::lock_guard lock(mutex_);
+  is_over_ = true;
+}
+
 std::optional<Error> WorkerGroup::shared_error() const {
   const std::lock_guard lock(mutex_);
   return shared_error_;
@@ -335,10 +353,12 @@ std::optional<Error> WorkerGroup::shared_error() const {
 
 void WorkerGroup::abort(const Error& error) { communicator_->abort(error); }
 
-Error WorkerGroup::cause_of(const Error& error) const {
+Error WorkerGroup::cause_of(const Error& error) {
   if (error.code() != Code::kUnavailable) return error;
-  if (const auto cause = link_->failure(kCauseTimeout)) return *cause;
-  if (!is_other(error.peer())) return error;
+  const auto cause = link_->failure(kCauseTimeout);
+  if (!cause && !is_other(error.peer())) return error;
+  set_over();
+  if (cause) return *cause;
   // Only connections have broken: all end with what this worker has found.
   link_->report(error);
   return link_->failure(std::chrono::milliseconds(0)).value_or(error);

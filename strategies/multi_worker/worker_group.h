@@ -50,8 +50,12 @@ class WorkerGroup final : public Workers {
   // Ends every present and later call with `error`.
   void abort(const Error& error);
   // `error`, or the failure of the job that is behind it; where there is none although `error`
-  // names another worker that cannot be reached, it becomes one.
-  Error cause_of(const Error& error) const;
+  // names another worker that cannot be reached, it becomes one. To be thrown.
+  Error cause_of(const Error& error);
+  // Makes the job fail for all, by `error` unless it has failed before; throws its failure.
+  [[noreturn]] void end_job(const Error& error);
+  // Whether a call has thrown an error after which none works: the program knows of it.
+  bool is_over() const;
   // The last error that all workers have thrown together.
   std::optional<Error> shared_error() const;
 
@@ -81,6 +85,7 @@ class WorkerGroup final : public Workers {
   void add_waits(const std::vector<Record>& records);
   void run(const std::string& topic, const Call& call);
   bool is_other(const std::string& name) const;
+  void set_over();
 
   const std::shared_ptr<WorkerLink> link_;
   const std::shared_ptr<const StepWatch> step_;
@@ -91,7 +96,7 @@ class WorkerGroup final : public Workers {
   std::chrono::nanoseconds waited_{0};  // in calls, since then
   StragglerWatch slow_workers_, slow_networks_;
   mutable std::mutex mutex_;  // guards what follows
-  bool stop_requested_ = false;
+  bool stop_requested_ = false, is_over_ = false;
   std::optional<Error> shared_error_, final_error_;
   StepWaits waits_;  // without those of the step that step_ still has
 };

@@ -47,6 +47,25 @@ TEST(RunMain, GivesEachExceptionItsExitCodeAndALine) {
   EXPECT_EQ(none.said, "error: what was thrown is not a std::exception\n");
 }
 
+TEST(RunMain, GivesTheExitCodeOfAnErrorThatCouldNotBeThrownWhereTheBodyEndsWell) {
+  const Error first(Code::kUnavailable, "worker:1 is gone", "worker:1"),
+      second(Code::kAborted, "so is the rest");
+  const Ended well = run([&] {
+    fail_at_exit(first);
+    fail_at_exit(second);
+  });
+  EXPECT_EQ(well.code, exit_code(Code::kUnavailable));
+  EXPECT_EQ(well.said,
+            "error: UNAVAILABLE: worker:1 is gone (peer worker:1)\n"
+            "error: ABORTED: so is the rest\n");
+  const Ended thrown = run([&] {
+    fail_at_exit(first);
+    invalid("no such flag");
+  });
+  EXPECT_EQ(thrown.code, exit_code(Code::kInvalidArgument));
+  EXPECT_EQ(run([] {}).code, 0) << "it was of the run before";
+}
+
 // Such as the name of a tensor in somebody's file.
 TEST(RunMain, PrintsNothingOfAnErrorThatATerminalWouldObey) {
   EXPECT_EQ(run([] { invalid("a\x1b]0;title\x07 of\nb\x9b"); }).said,

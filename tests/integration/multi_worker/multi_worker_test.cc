@@ -305,6 +305,18 @@ TEST_P(Loops, AWorkerKilledBeforeThereAreVariablesIsNamed) {
         victim);
 }
 
+// When all have trained, and the others wait for it.
+TEST(MultiWorker, AWorkerKilledBeforeTheEndOfTheStrategyIsAnErrorOfTheOthers) {
+  for (const int victim : {0, 1})
+    expect_killed_and_named(
+        launch_of({.workers = 3, .flags = {"--harm=kill", "--at=end", victim_flag(victim)}}),
+        victim);
+}
+
+TEST(MultiWorker, AWorkerFrozenBeforeTheEndOfTheStrategyIsAnErrorOfTheOthers) {
+  expect_frozen_and_named(launch_of({.workers = 3, .flags = {"--harm=stop", "--at=end"}}), 1);
+}
+
 // With a restart, and soon.
 void expect_to_go_on(Job job, const std::string& expected) {
   const TemporaryFolder folder("backup");

@@ -220,7 +220,7 @@ int main(int argc, char** argv) {
     const Settings s = parse(argc, argv);
     const bool harmed = is_victim(s, resolve_cluster().resolver->world());
     // cohort-run asks the survivors to end at once; they shall show that they end by themselves.
-    if ((s.at == "step" || s.at == "save" || s.at == "next" || s.at == "joined") &&
+    if ((s.at == "step" || s.at == "save" || s.at == "next" || s.at == "joined" || s.at == "end") &&
         (s.harm == "kill" || s.harm == "stop" || s.harm == "throw"))
       std::signal(SIGTERM, SIG_IGN);
     if (harmed && s.at == "start") come_to_harm(s);
