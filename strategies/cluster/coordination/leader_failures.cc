@@ -94,9 +94,17 @@ void LeaderState::lose(int rank, const Error& error) {
   // While tasks gather, all but the leader may go and come again.
   if (was_leaving || (phase_ == Phase::kGathering && rank != 0)) {
     member->second.connection->drop_answers();
-    return remove(rank);
+    remove(rank);
+    if (phase_ == Phase::kGathering) tell_of_loss(error);
+    return;
   }
   declare_failure(error);
+}
+
+void LeaderState::tell_of_loss(const Error& error) {
+  proto::FromLeader message;
+  write_fault(error, message.mutable_lost());
+  broadcast(message);
 }
 
 void LeaderState::declare_failure(const Error& error) {

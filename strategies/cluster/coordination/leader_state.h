@@ -145,6 +145,8 @@ class LeaderState {
   // Of a member whose connection has closed.
   Error loss_of(int rank) const;
   void lose(int rank, const Error& error);
+  // Those that wait while tasks gather.
+  void tell_of_loss(const Error& error);
   void declare_failure(const Error& error);
   // All members that are still there.
   void tell_failure();

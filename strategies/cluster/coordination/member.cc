@@ -315,6 +315,8 @@ void Member::handle(const proto::FromLeader& message) {
       phase_ = Phase::kLeft;
       left_behind_.assign(message.left().missing().begin(), message.left().missing().end());
       return;
+    case proto::FromLeader::kLost:
+      return notice("while tasks gather, " + read_fault(message.lost()).message());
     case proto::FromLeader::kHeartbeat:
     case proto::FromLeader::KIND_NOT_SET:
       return;
@@ -326,7 +328,7 @@ void Member::closed(const std::string& reason) {
   link_closed_ = true;
   try {
     if (phase_ == Phase::kJoining) {
-      accepted_ = false;
+      if (accepted_) lose_connection(str("its connection has closed (", reason, ")"));
       if (!trouble_told_) trouble_ = reason;
     } else if (phase_ == Phase::kRunning || phase_ == Phase::kLeaving) {
       fail(Error(Code::kUnavailable,

@@ -81,8 +81,10 @@ class Member : public Membership, public LeaderLink::Listener, public KeyValueSt
   // up after an interrupt.
   bool wait_joining(std::unique_lock<std::mutex>& lock, Time until,
                     const std::function<bool()>& ready);
-  // Gives up the connection to a leader that has stopped saying who is missing.
+  // Names a leader that has stopped saying who is missing, and then gives up the connection.
   void doubt_leader(Time::duration silence);
+  // Who waits for others has no connection to the leader any more, which may come again.
+  void lose_connection(const std::string& how);
   void send_join();
   void answer_roll_call();
   std::string whom_it_waits_for() const;
@@ -113,6 +115,8 @@ class Member : public Membership, public LeaderLink::Listener, public KeyValueSt
   // After which silence of the leader its host is asked.
   std::chrono::milliseconds asks_after() const { return timing_.suspect / 2; }
   void watch_leader();
+  // Says so, once.
+  void suspect_leader(std::chrono::milliseconds silence);
   void lose_leader(const std::string& how);
   void vote();
   void notice(std::string line);

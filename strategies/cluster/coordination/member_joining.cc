@@ -130,12 +130,17 @@ bool Member::wait_joining(std::unique_lock<std::mutex>& lock, Time until,
 
 // It may only be frozen, and others still come: what has been lost is the connection.
 void Member::doubt_leader(Time::duration silence) {
-  if (rank() == 0 || silence < timing_.dead) return;
-  accepted_ = false;
+  if (rank() == 0 || silence < timing_.suspect) return;
+  const auto silent = std::chrono::duration_cast<milliseconds>(silence);
+  if (silence < timing_.dead) return suspect_leader(silent);
   link_closed_ = trouble_told_ = true;
-  trouble_ =
-      str("it has been silent for ", in_words(std::chrono::duration_cast<milliseconds>(silence)));
-  notice(str("lost ", leader(), " while tasks gather: ", trouble_, "; trying again"));
+  trouble_ = str("it has been silent for ", in_words(silent));
+  lose_connection(trouble_);
+}
+
+void Member::lose_connection(const std::string& how) {
+  accepted_ = false;
+  notice(str("lost ", leader(), " while tasks gather: ", how, "; trying again"));
 }
 
 void Member::send_join() {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "proto/coordination.pb.h"
 #include "strategies/cluster/coordination/fault.h"
@@ -80,10 +81,14 @@ void Member::watch_leader() {
   } else if (silence >= timing_.suspect && is_host_silent) {
     lose_leader(str(" cannot be reached: silent for ", in_words(silence),
                     ", and its host does not answer"));
-  } else if (silence >= timing_.suspect && !leader_suspected_) {
-    leader_suspected_ = true;
-    notice(str(leader(), " has been silent for ", in_words(silence)));
+  } else if (silence >= timing_.suspect) {
+    suspect_leader(silence);
   }
+}
+
+void Member::suspect_leader(milliseconds silence) {
+  if (std::exchange(leader_suspected_, true)) return;
+  notice(str(leader(), " has been silent for ", in_words(silence)));
 }
 
 void Member::lose_leader(const std::string& how) {

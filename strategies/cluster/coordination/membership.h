@@ -52,11 +52,11 @@ struct MembershipOptions {
 class Membership {
  public:
   // Joins, in any order of starting, and returns when all have. Meanwhile a line every 5 s says who
-  // is missing. Errors: kDeadlineExceeded names them; kCancelled after an interrupt
-  // (interrupted()); kFailedPrecondition, at once, for a task that does not fit (rank, world size,
-  // cluster, job id, version, rank taken; both sides are named), for a port in use, and for plain
-  // text where it is not allowed; kPermissionDenied, at once, for a port that the system denies;
-  // kInvalidArgument for options and certificates.
+  // is missing, and one at once who had joined and is gone. Errors: kDeadlineExceeded names who is
+  // missing; kCancelled after an interrupt (interrupted()); kFailedPrecondition, at once, for a
+  // task that does not fit (rank, world size, cluster, job id, version, rank taken; both sides are
+  // named), for a port in use, and for plain text where it is not allowed; kPermissionDenied, at
+  // once, for a port that the system denies; kInvalidArgument for options and certificates.
   static std::unique_ptr<Membership> join(const ClusterResolver& resolver,
                                           const MembershipOptions& options = {},
                                           const Environment& environment = process_environment);

@@ -251,6 +251,23 @@ TEST_F(LeaderStateTest, ASilentTaskIsReplacedWhileOthersGather) {
   EXPECT_TRUE(again->got(proto::FromLeader::kWaiting));
 }
 
+TEST_F(LeaderStateTest, WhoIsLostWhileTasksGatherIsNamedToThoseThatWait) {
+  const auto lost = [this] { return wires_[0]->last(proto::FromLeader::kLost).lost(); };
+  for (const int rank : {0, 1}) come(rank);
+  state_.closed(wires_[1]);
+  EXPECT_THAT(lost().message(), HasSubstr(str("worker:1 (", job_.address(1),
+                                              ") is gone: its connection has closed")));
+  EXPECT_EQ(lost().peer(), "worker:1");
+  come(2);
+  EXPECT_FALSE(wires_[2]->got(proto::FromLeader::kLost)) << "that was before it came";
+  pass(milliseconds(5200), {0});
+  EXPECT_THAT(lost().message(),
+              AllOf(HasSubstr("worker:2"), HasSubstr("counts as dead: silent for 5 s")));
+  for (const int rank : {1, 2}) come(rank);
+  for (const int rank : {0, 1, 2}) answer_roll_call(rank);
+  EXPECT_TRUE(are_all_welcome());
+}
+
 TEST_F(LeaderStateTest, AllAreWelcomeOnceEachHasAnsweredTheRollCall) {
   come_all();
   for (const int rank : {0, 0, 2, 2}) answer_roll_call(rank);

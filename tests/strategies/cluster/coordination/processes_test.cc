@@ -174,23 +174,46 @@ TEST_F(Processes, AQuickRestartIsAFailureOfTheOldJobAndJoinsTheNext) {
   for (const auto& task : tasks_) task->wait_for("done leave");
 }
 
-TEST_F(Processes, ATaskThatDiesWhileOthersWaitCanComeAgain) {
+TEST_F(Processes, ATaskThatDiesWhileOthersWaitIsNamedAtOnceAndCanComeAgain) {
   job_ = std::make_unique<LocalJob>(3);
   auto leader = start_task(0), first = start_task(1);
   first->wait_for("waiting for worker:2 (" + job_->address(2) + ") since 5 s");
+  const auto begin = Clock::now();
   first->send(SIGKILL);
+  leader->wait_for(str("while tasks gather, worker:1 (", job_->address(1),
+                       ") is gone: its connection has closed"));
+  EXPECT_LT(seconds_since(begin), 2.5);
   const auto second = start_task(1), last = start_task(2);
   for (TaskProcess* task : {leader.get(), second.get(), last.get()}) {
     EXPECT_THAT(task->wait_for("joined "), Not(HasSubstr("failed UNAVAILABLE")));
   }
 }
 
-TEST_F(Processes, ALeaderThatIsFrozenWhileTasksGatherIsJoinedAgain) {
+TEST_F(Processes, ALeaderThatDiesWhileOthersWaitIsNamedAtOnceAndCanComeAgain) {
+  job_ = std::make_unique<LocalJob>(3);
+  auto leader = start_task(0);
+  const auto member = start_task(1);
+  member->wait_for("waiting for worker:2");
+  const auto begin = Clock::now();
+  leader->send(SIGKILL);
+  member->wait_for(str("lost worker:0 (", job_->address(0),
+                       "), the leader, while tasks gather: its connection has closed"));
+  EXPECT_LT(seconds_since(begin), 2.5);
+  EXPECT_EQ(leader->wait(), 128 + SIGKILL);
+  leader = start_task(0);
+  const auto last = start_task(2);
+  for (TaskProcess* task : {leader.get(), member.get(), last.get()}) {
+    EXPECT_THAT(task->wait_for("joined "), Not(HasSubstr("failed UNAVAILABLE")));
+  }
+}
+
+TEST_F(Processes, ALeaderThatIsFrozenWhileTasksGatherIsNamedAndJoinedAgain) {
   job_ = std::make_unique<LocalJob>(3);
   arguments_ = {"heartbeat=100", "suspect=700", "dead=2000", "join=60000"};
   for (const int rank : {0, 1}) tasks_.push_back(start_task(rank));
   tasks_[1]->wait_for("waiting for worker:2");
   tasks_[0]->send(SIGSTOP);
+  tasks_[1]->wait_for("the leader, has been silent for");
   tasks_[1]->wait_for("lost worker:0");
   tasks_.push_back(start_task(2));
   tasks_[0]->send(SIGCONT);
