@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
+#include <unistd.h>
 #include <utility>
 
 #include "core/base/comma_separated.h"
@@ -125,6 +126,7 @@ void Attempt::run() {
     handle_signals();
     follow();
     advance();
+    if (phase_ == Phase::kEnding) send_to_orphans(passed_on_ ? passed_on_ : SIGTERM);
     check_deadline();
     restart_tasks();
   }
@@ -416,16 +418,18 @@ void Attempt::time_out() {
   end_all();
 }
 
-void Attempt::send_to_all(int signal) const {
-  for (const TaskRun& run : tasks_) {
-    if (!run.ended && !send(-run.pid, signal)) send(run.pid, signal);
-  }
-  // What tasks that have ended left behind.
+void Attempt::send_to_all(int signal) {
+  sent_to_.clear();
+  for (const TaskRun& run : tasks_)
+    if (!run.ended && send(-run.pid, signal)) sent_to_.insert(-run.pid);
+  send_to_orphans(signal);  // and to tasks that have left their group
+}
+
+// Once: a second request to end is for many programs one not to save any more.
+void Attempt::send_to_orphans(int signal) {
   for (const pid_t pid : children()) {
-    const bool is_task = std::any_of(tasks_.begin(), tasks_.end(), [&](const TaskRun& run) {
-      return run.pid == pid && !run.ended;
-    });
-    if (!is_task) send(pid, signal);
+    if (sent_to_.contains(-getpgid(pid)) || !sent_to_.insert(pid).second) continue;
+    send(pid, signal);
   }
 }
 

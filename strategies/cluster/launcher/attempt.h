@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -146,7 +147,10 @@ class Attempt {
   void time_out();
   void start_grace();
 
-  void send_to_all(int signal) const;
+  void send_to_all(int signal);
+  // To what tasks have left behind, as far as it has not got it yet: the children of a process that
+  // has ended meanwhile come to this one only then.
+  void send_to_orphans(int signal);
   bool has_ended(const std::string& name) const;
   bool trainers_have_ended() const;
   // Whether a task that has ended is to be started again.
@@ -165,6 +169,7 @@ class Attempt {
   std::optional<size_t> failed_;
   std::optional<size_t> not_restarted_;  // a task that waited for its start when a signal came
   int passed_on_ = 0;                    // the last signal that asked for the end
+  std::set<pid_t> sent_to_;  // who has the last signal to all, as for kill(): the group of -pid
   std::map<int, Clock::time_point> last_requests_;  // when each signal has come to this host
   int came_from_elsewhere_ = 0;                     // a signal that this host may still get, too
   bool told_of_trainers_ = false;

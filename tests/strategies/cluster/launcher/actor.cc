@@ -54,13 +54,16 @@ void wait_until(const std::function<bool()>& condition) {
 }
 
 // Leaves a process behind that can only be killed, in a session of its own if `value` is "daemon".
-// It says so before this process goes on.
+// It says so before this process goes on. A "family" is two, in a session of their own, the second
+// below the first, and ends when it is asked to.
 void leave_child(const std::string& value) {
   int ready[2];
   if (pipe(ready) != 0) std::abort();
   if (fork() == 0) {
-    if (value == "daemon") setsid();
-    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) std::signal(signal, SIG_IGN);
+    if (!value.empty()) setsid();
+    if (value == "family" && fork() < 0) std::abort();
+    if (value != "family")
+      for (const int signal : {SIGTERM, SIGINT, SIGHUP}) std::signal(signal, SIG_IGN);
     close(ready[0]);
     close(ready[1]);
     hang();

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -327,6 +328,35 @@ TEST(LauncherOrphans, AreEndedWithTheRun) {
                     .actions = {"leave_child", "leave_child=daemon", "worker:1@exit=4", "hang"}})
                 .code,
             4);
+}
+
+TEST(LauncherOrphans, AreAskedToEndWhenTheirParentsHave) {
+  for (const int code : {0, 4}) {
+    const Finished run =
+        finish({.flags = {"--workers=2", "--ps=1", "--grace=1000"},
+                .actions = {"leave_child=family", "ps@hang", "exit=" + std::to_string(code)}});
+    EXPECT_EQ(run.code, code) << run.errors;
+  }
+}
+
+// Or it could not save what it has: a second request ends many a program at once.
+TEST(LauncherOrphans, AreAskedToEndOnceWhereTheirGroupHasBeen) {
+  const TemporaryFolder folder("launcher");
+  const std::string go = folder.path() + "/go";
+  Launched launched({.flags = {"--grace=1000"},
+                     .actions = {"-c", "\"$0\" handle_signals print=ready await_file=" + go + "; :",
+                                 std::getenv("ACTOR")},
+                     .program = "/bin/sh"});
+  launched.wait_for_output("ready");
+  const pid_t supervisor = supervisor_of(launched);
+  const std::vector<pid_t> shell = children_of(supervisor);
+  ASSERT_EQ(shell.size(), 1);
+  const std::vector<pid_t> actor = children_of(shell[0]);
+  launched.send(SIGTERM);
+  EXPECT_TRUE(eventually([&] { return children_of(supervisor) == actor; }));
+  touch(go);
+  EXPECT_EQ(launched.wait(), 128 + SIGTERM) << launched.errors();
+  EXPECT_THAT(lines_of(launched.output(), "[worker:0] "), ElementsAre("ready", "got SIGTERM"));
 }
 
 TEST(LauncherOrphans, AreEndedWhenTheLauncherIsKilled) {
