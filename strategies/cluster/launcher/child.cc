@@ -1,26 +1,18 @@
 #include "strategies/cluster/launcher/child.h"
 
-#include <cerrno>
 #include <csignal>
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "strategies/cluster/launcher/cannot_run.h"
 #include "strategies/cluster/launcher/descriptor_limit.h"
+#include "strategies/cluster/launcher/execution.h"
 #include "strategies/cluster/launcher/pipe.h"
 #include "strategies/cluster/launcher/system_error.h"
 
 namespace cohort::launcher {
 namespace {
-
-std::vector<char*> pointers(const std::vector<std::string>& strings) {
-  std::vector<char*> out;
-  for (const auto& text : strings) out.push_back(const_cast<char*>(text.c_str()));
-  out.push_back(nullptr);
-  return out;
-}
 
 void keep_over_exec(int descriptor) {
   fcntl(descriptor, F_SETFD, fcntl(descriptor, F_GETFD) & ~FD_CLOEXEC);
@@ -29,7 +21,6 @@ void keep_over_exec(int descriptor) {
 // In the new process: becomes the program, or writes why not to `failure`.
 [[noreturn]] void become(const Program& program, int input, int output, int errors, int inherited,
                          pid_t parent, const Signals& signals, int failure) {
-  const auto arguments = pointers(program.arguments), environment = pointers(program.environment);
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  // it died before the line above
@@ -39,8 +30,7 @@ void keep_over_exec(int descriptor) {
   if (inherited >= 0) keep_over_exec(inherited);
   signals.restore();
   restore_descriptor_limit();
-  execvpe(program.path.c_str(), arguments.data(), environment.data());
-  const int error = errno;
+  const int error = become_program(program.path, program.arguments, program.environment);
   [[maybe_unused]] const ssize_t written = write(failure, &error, sizeof(error));
   _exit(1);
 }

@@ -1,22 +1,19 @@
 #include "strategies/cluster/launcher/launch.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <unistd.h>
 
 #include "core/base/cores.h"
 #include "core/base/version.h"
-#include "strategies/cluster/launcher/cannot_run.h"
 #include "strategies/cluster/launcher/descriptor_limit.h"
 #include "strategies/cluster/launcher/environment.h"
+#include "strategies/cluster/launcher/execution.h"
 #include "strategies/cluster/launcher/guard.h"
 #include "strategies/cluster/launcher/node_supervisor.h"
 #include "strategies/cluster/launcher/options.h"
 #include "strategies/cluster/launcher/outer_launcher.h"
 #include "strategies/cluster/launcher/signals.h"
 #include "strategies/cluster/launcher/supervisor.h"
-#include "strategies/cluster/launcher/system_error.h"
 #include "strategies/cluster/net/descriptor.h"
 
 namespace cohort::launcher {
@@ -31,11 +28,7 @@ namespace {
                  "(--standalone starts a cluster in each)\n",
                  outer.size, outer.name.c_str(), options.command[0].c_str());
   }
-  std::vector<char*> arguments;
-  for (const auto& text : options.command) arguments.push_back(const_cast<char*>(text.c_str()));
-  arguments.push_back(nullptr);
-  execvp(program.c_str(), arguments.data());
-  fail_to_run(errno, program);
+  fail_to_run(become_program(program, options.command, Environment::current().strings()), program);
 }
 
 void divide_cores(const Options& options, Environment& environment) {

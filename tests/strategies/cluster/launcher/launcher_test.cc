@@ -469,5 +469,35 @@ TEST(LauncherFlags, ProgramThatCannotBeRunIsAnError) {
   expect("#!" + other + "\n", ": No such file or directory");
 }
 
+TEST(LauncherFlags, ProgramOfAnotherMachineIsNotTakenForAScript) {
+  const TemporaryFolder folder("launcher");
+  const std::string path = folder.path() + "/program", script = folder.path() + "/script";
+  const auto expect = [](const std::string& program, const std::string& why) {
+    const Finished run = finish({.program = program});
+    EXPECT_EQ(run.code, 17) << run.errors;
+    EXPECT_THAT(run.errors, HasSubstr("cannot run " + program + ": " + why));
+  };
+  // What says that it is for s390x. Nothing says of which kind it is, or an emulator of which the
+  // system knows might run it.
+  std::string header(64, '\0');
+  header.replace(0, 6, "\177ELF\2\2");
+  header[19] = 22;
+  write_script(path, header);
+  expect(path, "it is a program for s390x, and this machine is ");
+  write_script(script, "#!" + path + "\nexit 0\n");
+  expect(script, "its interpreter " + path + " is a program for s390x, and this machine is ");
+  write_script(path, std::string("exit 0\n\0", 8));
+  expect(path, "it is no program of this machine (");
+}
+
+TEST(LauncherFlags, ProgramMayBeATextForTheShell) {
+  const TemporaryFolder folder("launcher");
+  const std::string path = folder.path() + "/text";
+  write_script(path, "echo \"$# $1\"\n");
+  const Finished run = finish({.actions = {"a b"}, .program = path});
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_EQ(run.output, "[worker:0] 1 a b\n");
+}
+
 }  // namespace
 }  // namespace cohort::testing
