@@ -174,13 +174,22 @@ void Agent::finish_connecting(Time now) {
 void Agent::join() {
   const auto here = nodes().host.empty() ? net::InternetAddress::of(connecting_)
                                          : net::InternetAddress::resolve(nodes().host, 0)[0];
-  if (!ports_) ports_.emplace(options_, here);
+  if (!ports_) reserve_ports(here);
   Node node = ports_->describe(nodes().host.empty() ? here.host() : nodes().host);
   node.rank = server_ ? 0 : nodes().rank;  // whoever serves is the first, also without --node_rank
   channel_.emplace(
       security_.connect(std::exchange(connecting_, {}), net::Stream::End::kCaller), patience(),
       [this](const net::Stream& link) { security_.check_name(link, nodes().rendezvous.host()); });
   channel_->send(Join{kProtocol, nodes().job_id, terms(), std::move(node)});
+}
+
+void Agent::reserve_ports(const net::InternetAddress& here) {
+  try {
+    ports_.emplace(options_, here);
+  } catch (const Error& error) {
+    if (nodes().host.empty()) throw;
+    throw error.with_context("--host=" + nodes().host);
+  }
 }
 
 std::vector<std::pair<std::string, std::string>> Agent::terms() const {
@@ -273,6 +282,7 @@ void Agent::leave(int code, const std::string& reason) {
   tell(Leave{code, reason});
   if (server_)
     server_->finish(code, {"ending, because the node of the rendezvous left: " + reason});
+  connecting_.reset();
   channel_.reset();
   job_code_ = code;
 }

@@ -1,5 +1,7 @@
 #include "strategies/cluster/launcher/reserved_port.h"
 
+#include <cerrno>
+
 #include "core/base/error.h"
 #include "strategies/cluster/launcher/system_error.h"
 
@@ -11,6 +13,7 @@ net::Descriptor bound_socket(const net::InternetAddress& address) {
   const int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (address.bind(socket) != 0) {
+    if (errno == EADDRNOTAVAIL) invalid(address.host(), " is no address of this host");
     const int port = address.port();
     fail_system("cannot bind ", port ? str("port ", port) : "a free port", " of ", address.host());
   }

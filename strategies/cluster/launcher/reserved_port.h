@@ -15,6 +15,8 @@ namespace cohort::launcher {
 class ReservedPort {
  public:
   // A free port of `host`, by default of 127.0.0.1; the port of `host` does not matter.
+  // kInvalidArgument where that is no address of this host, kResourceExhausted where it has no port
+  // left.
   explicit ReservedPort(const net::InternetAddress& host = net::InternetAddress());
 
   // "127.0.0.1:40123".

@@ -352,6 +352,13 @@ TEST(NodesTest, RefuseARendezvousThatIsNotOnTheHostOfNode0) {
                                    HasSubstr("--node_rank")));
 }
 
+TEST(NodesTest, RefuseAHostThatIsNotTheirs) {
+  Nodes nodes({"--nnodes=1", "--host=192.0.2.1"});
+  EXPECT_EQ(nodes.start().wait(), 2);
+  EXPECT_THAT(nodes[0].errors(), HasSubstr("--host=192.0.2.1: 192.0.2.1 is no address of this "
+                                           "host"));
+}
+
 TEST(NodesTest, AreWarnedOfARendezvousThatNoOtherHostReaches) {
   // A name of 127.0.0.1, as a host's own is in some /etc/hosts.
   const std::string rendezvous = "--rendezvous=0x7f000001:" + std::to_string(free_port());
