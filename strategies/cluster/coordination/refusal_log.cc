@@ -22,7 +22,7 @@ std::optional<std::string> RefusalLog::line(const std::string& host, const Error
     if (hosts_.size() >= kMaxHosts) return std::nullopt;
   }
   const int more = std::exchange(hosts_[host], {now}).since;
-  return str("refuses a task", host.empty() ? "" : " at " + host,
+  return str("refuses ", whom_, host.empty() ? "" : " at " + host,
              more > 0 ? str(" (and has done so ", more, " times since it last said this)") : "",
              ": ", error.what());
 }

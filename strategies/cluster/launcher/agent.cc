@@ -94,7 +94,7 @@ void Agent::serve_if_here(const std::vector<net::InternetAddress>& addresses) {
     const int on = 1;
     if (listener) setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (listener && address.bind(listener) == 0 && ::listen(listener.get(), kBacklog) == 0) {
-      server_.emplace(std::move(listener), rules(), patience(), security_);
+      server_.emplace(std::move(listener), rules(), patience(), security_, note_);
       if (const std::string& name = nodes().rendezvous.host(); is_hidden(name, address)) {
         note_(str("warning: ", name, " stands for ", address.host(),
                   " on this host, where nodes on other hosts cannot reach it: in /etc/hosts, write "

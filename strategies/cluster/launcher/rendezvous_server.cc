@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <sys/socket.h>
+#include <utility>
 
-#include "core/base/error.h"
+#include "core/base/quote.h"
+#include "strategies/cluster/net/internet_address.h"
 
 namespace cohort::launcher {
 namespace {
@@ -18,10 +20,12 @@ constexpr size_t kMaxStrangers = 64;
 
 RendezvousServer::RendezvousServer(net::Descriptor listener, JobState::Rules rules,
                                    std::chrono::milliseconds patience,
-                                   coordination::Security security)
+                                   coordination::Security security,
+                                   std::function<void(const std::string&)> note)
     : listener_(std::move(listener)),
       patience_(patience),
       security_(std::move(security)),
+      note_(std::move(note)),
       clock_(kLongestStep),
       state_(std::move(rules), clock_.now()) {}
 
@@ -63,8 +67,10 @@ void RendezvousServer::accept_some(Time now) {
     if (!socket) return;
     if (strangers >= kMaxStrangers) continue;
     ++strangers;
+    const auto address = net::InternetAddress::of_peer(socket);
     net::Stream link = security_.connect(std::move(socket), net::Stream::End::kCalled);
-    peers_.emplace(next_node_++, Peer{Channel(std::move(link), patience_), now, now, now});
+    peers_.emplace(next_node_++, Peer{Channel(std::move(link), patience_),
+                                      address ? address->host() : "", now, now, now});
   }
 }
 
@@ -87,6 +93,7 @@ void RendezvousServer::admit(int node, Peer& peer, const Join& join, Time now) {
     peer.channel.send(Refused{static_cast<int>(error.code()), error.message()});
     peer.is_leaving = true;
     peer.heard = now;
+    note_refusal(peer, error, now);
     return;
   }
   state_.join(node, join, now);
@@ -121,10 +128,17 @@ void RendezvousServer::drop_faulty(Time now) {
     if (why.empty()) {
       ++entry;
     } else {
+      const Code code = entry->second.channel.end_code();
+      if (code != Code::kUnavailable && !state_.knows(entry->first))
+        note_refusal(entry->second, Error(code, why), now);
       state_.lose(entry->first, why, exit_code(Code::kUnavailable), now);
       entry = peers_.erase(entry);
     }
   }
+}
+
+void RendezvousServer::note_refusal(const Peer& peer, const Error& error, Time now) {
+  if (const auto line = refusals_.line(peer.host, error, now)) note_(printable(*line));
 }
 
 void RendezvousServer::send_all(Time now) {
@@ -134,6 +148,8 @@ void RendezvousServer::send_all(Time now) {
     Peer& peer = found->second;
     peer.channel.send(message);
     peer.told = now;
+    if (const auto* refused = std::get_if<Refused>(&message))
+      note_refusal(peer, Error(code_of(refused->code), refused->reason), now);
     if (std::holds_alternative<Refused>(message) || std::holds_alternative<Finish>(message)) {
       peer.is_leaving = true;
       peer.heard = now;

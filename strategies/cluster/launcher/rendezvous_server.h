@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <poll.h>
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
+#include "strategies/cluster/coordination/refusal_log.h"
 #include "strategies/cluster/coordination/running_clock.h"
 #include "strategies/cluster/coordination/security.h"
 #include "strategies/cluster/launcher/channel.h"
@@ -21,9 +24,11 @@ class RendezvousServer {
  public:
   // `listener` listens and does not block. A node that is silent for `patience` is lost, one whose
   // certificate is not for tasks such as its own is refused. Who begins with anything else than a
-  // Join is hung up on, and nobody is listened to who has been refused.
+  // Join is hung up on, and nobody is listened to who has been refused, or could not agree with
+  // this end on how to talk: of these `note` gets a line fit for a terminal (RefusalLog).
   RendezvousServer(net::Descriptor listener, JobState::Rules rules,
-                   std::chrono::milliseconds patience, coordination::Security security);
+                   std::chrono::milliseconds patience, coordination::Security security,
+                   std::function<void(const std::string&)> note);
 
   // Adds what to wait for. step() is to be called then, and at least every kStepInterval.
   void watch(std::vector<pollfd>& events) const;
@@ -37,6 +42,7 @@ class RendezvousServer {
   using Time = JobState::Time;
   struct Peer {
     Channel channel;
+    std::string host;
     Time since, heard, told;
     bool is_leaving = false;   // it has got its last message
     bool is_intruder = false;  // it speaks, and has not said who it is
@@ -51,11 +57,14 @@ class RendezvousServer {
   std::string fault(int node, const Peer& peer, Time now) const;
   void send_all(Time now);
   void drop_faulty(Time now);
+  void note_refusal(const Peer& peer, const Error& error, Time now);
 
   net::Descriptor listener_;
   bool lacks_descriptors_ = false;  // for those who want to connect
   const std::chrono::milliseconds patience_;
   const coordination::Security security_;
+  const std::function<void(const std::string&)> note_;
+  coordination::RefusalLog refusals_{"a node"};
   coordination::RunningClock clock_;
   JobState state_;
   std::map<int, Peer> peers_;

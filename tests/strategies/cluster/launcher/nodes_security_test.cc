@@ -95,6 +95,7 @@ TEST(NodesTest, RefuseThoseWithoutTheRightCertificates) {
   expect(kPermissionDenied, "does not carry the name somebody.example");
   nodes.environment() = {};
   expect(kFailedPrecondition, "it speaks TLS, but this end has no certificates");
+  nodes[0].wait_for_errors("refuses a node at 127.0.0.1: PERMISSION_DENIED: it ");
   nodes.use(certificates.files());
   nodes.start_rank(1);
   EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();

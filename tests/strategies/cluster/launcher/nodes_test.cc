@@ -328,6 +328,8 @@ TEST(NodesTest, RefuseThoseOfAnotherJob) {
   expect({"--nnodes=2:3", "--node_rank=1", "--job_id=yours"}, 17, "is of another job");
   nodes.environment()["COHORT_JOB_ID"] = "blue";
   expect({"--nnodes=2:3", "--node_rank=1"}, 19, "has COHORT_JOB_ID=\"blue\"");
+  first.wait_for_errors("refuses a node at 127.0.0.1: FAILED_PRECONDITION: node 1 (");
+  EXPECT_THAT(first.errors(), HasSubstr(") has --nnodes=\"3\", the rendezvous at 127.0.0.1:"));
   first.send(SIGTERM);
   EXPECT_EQ(first.wait(), 128 + SIGTERM);
 }
