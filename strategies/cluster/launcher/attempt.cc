@@ -126,6 +126,7 @@ void Attempt::run() {
     handle_signals();
     follow();
     advance();
+    report_trainers();
     if (phase_ == Phase::kEnding) send_to_orphans(passed_on_ ? passed_on_ : SIGTERM);
     check_deadline();
     restart_tasks();
@@ -159,6 +160,8 @@ int Attempt::milliseconds_to_wait() const {
   const int longest = setting_.agent ? static_cast<int>(kStepInterval.count()) : INT_MAX;
   const Clock::time_point now = Clock::now();
   std::optional<Clock::time_point> next = deadline_;
+  if (phase_ == Phase::kRunning && trainer_reports_.next())
+    next = next ? std::min(*next, *trainer_reports_.next()) : trainer_reports_.next();
   for (const TaskRun& run : tasks_) {
     if (!run.next_start) continue;
     const Clock::time_point look =
@@ -274,6 +277,7 @@ void Attempt::record(size_t task, ExitStatus status) {
   run.ended = true;
   run.status = status;
   for (TaskOutput& stream : run.streams) stream.read_available();
+  if (status.ok() && is_trainer(task)) trainer_reports_.begin(Clock::now());
   if (status.ok() || !(failures_count_ || may_be_cause(status))) return;
   if (may_come_back(task)) {
     plan_restart(task);
@@ -358,6 +362,17 @@ void Attempt::tell_that_trainers_have_ended() {
   if (phase_ < Phase::kEnding && !std::exchange(told_of_trainers_, true)) tell(TrainersEnded{});
 }
 
+void Attempt::report_trainers() {
+  if (phase_ != Phase::kRunning || !trainer_reports_.take(Clock::now())) return;
+  std::vector<std::string> names;
+  for (size_t task = 0; is_trainer(task); ++task) {
+    const TaskRun& run = tasks_[task];
+    if (run.ended) continue;
+    names.push_back(run.name + (is_stopped(run.pid) ? " (stopped; SIGCONT lets it go on)" : ""));
+  }
+  if (!names.empty()) setting_.note("others have finished; waiting for ", comma_separated(names));
+}
+
 void Attempt::settle(const std::string& reason) {
   tell(Settle{reason});
   start_settling(reason);
@@ -436,6 +451,10 @@ void Attempt::send_to_orphans(int signal) {
 bool Attempt::has_ended(const std::string& name) const {
   return std::any_of(tasks_.begin(), tasks_.end(),
                      [&](const TaskRun& run) { return run.name == name && run.ended; });
+}
+
+bool Attempt::is_trainer(size_t task) const {
+  return task < static_cast<size_t>(setting_.cluster.num_trainers());
 }
 
 bool Attempt::trainers_have_ended() const {

@@ -16,6 +16,7 @@
 #include "strategies/cluster/launcher/local_cluster.h"
 #include "strategies/cluster/launcher/options.h"
 #include "strategies/cluster/launcher/output_sink.h"
+#include "strategies/cluster/launcher/report_schedule.h"
 #include "strategies/cluster/launcher/restart_pause.h"
 #include "strategies/cluster/launcher/signals.h"
 #include "strategies/cluster/launcher/task_output.h"
@@ -137,6 +138,9 @@ class Attempt {
   // Draws the consequences of tasks that have ended.
   void advance();
   void tell_that_trainers_have_ended();
+  // Says from time to time who trains on though another one has finished, as long as nobody has
+  // been asked to end: a stopped task would do so for ever.
+  void report_trainers();
   void settle(const std::string& reason);
   void start_settling(const std::string& reason);
   void end_with_others(const std::string& reason);
@@ -152,6 +156,7 @@ class Attempt {
   // has ended meanwhile come to this one only then.
   void send_to_orphans(int signal);
   bool has_ended(const std::string& name) const;
+  bool is_trainer(size_t task) const;
   bool trainers_have_ended() const;
   // Whether a task that has ended is to be started again.
   bool awaits_start() const;
@@ -173,6 +178,7 @@ class Attempt {
   std::map<int, Clock::time_point> last_requests_;  // when each signal has come to this host
   int came_from_elsewhere_ = 0;                     // a signal that this host may still get, too
   bool told_of_trainers_ = false;
+  ReportSchedule trainer_reports_;  // from when the first has finished
   bool timed_out_ = false;
   bool has_children_ = true;   // adopted ones too
   bool has_given_up_ = false;  // on processes that cannot be killed

@@ -3,6 +3,8 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <string>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <system_error>
@@ -42,6 +44,13 @@ void adopt_descendants() {
 }
 
 std::vector<pid_t> children() { return children_of(getpid()); }
+
+bool is_stopped(pid_t pid) {
+  std::ifstream file(str("/proc/", pid, "/stat"));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const size_t name_end = text.rfind(')');  // of a name in which there may be one, too
+  return name_end != std::string::npos && text.substr(name_end, 3) == ") T";
+}
 
 std::vector<pid_t> stop_descendants() {
   std::vector<pid_t> stopped = {getpid()};

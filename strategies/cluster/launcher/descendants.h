@@ -13,6 +13,9 @@ void adopt_descendants();
 // The children of this process, adopted ones and those that ended unnoticed (zombies) too.
 std::vector<pid_t> children();
 
+// Whether a process is stopped, as by SIGSTOP.
+bool is_stopped(pid_t pid);
+
 // Stops all processes below this one by SIGSTOP, parents first, so that none is started meanwhile,
 // and returns them.
 std::vector<pid_t> stop_descendants();

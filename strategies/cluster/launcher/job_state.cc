@@ -228,6 +228,7 @@ void JobState::start(Time now) {
   troubled_.clear();
   blame_.reset();
   ends_.clear();
+  trainer_reports_ = {};
 
   Round round = {.restart = restarts_, .job_id = run_id_};
   const std::vector<int> order = in_order();
@@ -286,7 +287,7 @@ void JobState::receive(int node, const Message& message, Time now) {
       note_trouble(node);
       pass_on(node, message);
     } else if (std::holds_alternative<TrainersEnded>(message)) {
-      trainers_ended(node);
+      trainers_ended(node, now);
     } else if (const auto* end = std::get_if<Ended>(&message)) {
       ended(node, *end, now);
     }
@@ -334,8 +335,10 @@ void JobState::signalled(int node, const Signal& signal, Time now) {
   }
 }
 
-void JobState::trainers_ended(int node) {
-  nodes_[node].trainers_ended = true;
+void JobState::trainers_ended(int node, Time now) {
+  Member& member = nodes_[node];
+  member.trainers_ended = true;
+  if (!member.node.workers.empty()) trainer_reports_.begin(now);  // others say so at once
   const bool all = std::all_of(nodes_.begin(), nodes_.end(), [](const auto& entry) {
     return !entry.second.takes_part || entry.second.trainers_ended;
   });
@@ -344,6 +347,15 @@ void JobState::trainers_ended(int node) {
   for (const auto& [id, member] : nodes_) {
     if (member.takes_part && !member.ended) send(id, End{});
   }
+}
+
+// Who are frozen would be waited for in silence, for ever.
+void JobState::report_trainers(Time now) {
+  if (!all_is_well() || !trainer_reports_.take(now)) return;
+  std::vector<std::string> labels;
+  for (const auto& [id, member] : nodes_)
+    if (member.takes_part && !member.trainers_ended) labels.push_back(member.label);
+  notify_all({str("others have finished; waiting for the tasks of ", comma_separated(labels))});
 }
 
 void JobState::ended(int node, const Ended& ended, Time now) {
@@ -498,10 +510,14 @@ void JobState::time_out() {
   }
 }
 
-// Only a round in which all is well.
+// Of a round: nothing ends it yet.
+bool JobState::all_is_well() const {
+  return phase_ == Phase::kRunning && !resizes_ && !lost_any_ && !told_to_end_ && failures_count_ &&
+         troubled_.empty();
+}
+
 bool JobState::may_grow(Time now) const {
-  if (phase_ != Phase::kRunning || !is_elastic() || now < last_call_) return false;
-  if (resizes_ || lost_any_ || told_to_end_ || !failures_count_ || !troubled_.empty()) return false;
+  if (!all_is_well() || !is_elastic() || now < last_call_) return false;
   const auto any = [&](auto&& is) { return std::any_of(nodes_.begin(), nodes_.end(), is); };
   return any([](const auto& entry) { return !entry.second.takes_part; }) &&
          !any([](const auto& entry) { return entry.second.trainers_ended || entry.second.ended; });
@@ -521,6 +537,7 @@ void JobState::tick(Time now) {
   if (too_late && !timed_out_ && phase_ != Phase::kOver) time_out();
   if (phase_ == Phase::kForming) maybe_start(now);
   if (may_grow(now)) grow();
+  report_trainers(now);
 }
 
 void JobState::send_to_all(const Message& message) {

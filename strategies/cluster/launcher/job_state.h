@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "strategies/cluster/launcher/messages.h"
+#include "strategies/cluster/launcher/report_schedule.h"
 #include "strategies/cluster/launcher/restart_pause.h"
 
 namespace cohort::launcher {
@@ -100,12 +101,14 @@ class JobState {
   void note_trouble(int node);
   void pass_on(int from, const Message& message);
   void signalled(int node, const Signal& signal, Time now);
-  void trainers_ended(int node);
+  void trainers_ended(int node, Time now);
+  void report_trainers(Time now);
   void ended(int node, const Ended& ended, Time now);
   void blame(Blame blame);
   static std::string describe(const Blame& blame);
   void lose_member(int node, const std::string& how, int code, Time now);
   void time_out();
+  bool all_is_well() const;
   bool may_grow(Time now) const;
   void grow();
   void maybe_conclude(Time now);
@@ -138,6 +141,7 @@ class JobState {
   RestartPause restart_pause_;
   Time started_;
   std::optional<Time> first_started_;
+  ReportSchedule trainer_reports_;  // from when those of a node have ended
   bool timed_out_ = false;
   size_t size_ = 0;
   bool lost_any_ = false;

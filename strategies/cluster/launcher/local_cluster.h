@@ -26,6 +26,7 @@ class LocalCluster {
 
   // Chief, workers, parameter servers, evaluator; indices below are positions in it.
   const std::vector<Task>& tasks() const { return tasks_; }
+  // The chief and workers, who come first.
   int num_trainers() const { return num_trainers_; }
   // A socket bound to the address of a task; none for one without an address.
   net::Descriptor socket(size_t task) const;

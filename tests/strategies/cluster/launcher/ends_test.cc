@@ -77,6 +77,18 @@ TEST(LauncherEnd, OfTheChiefLeavesTheWorkersTimeToFinish) {
   EXPECT_EQ(launched.output(), "[worker:0] finished\n");
 }
 
+TEST(LauncherEnd, IsAwaitedAloudOnceOthersHaveFinished) {
+  Launched launched({.flags = {"--workers=2"}, .actions = {"print=ready", "worker:1@hang"}});
+  launched.wait_for_output("ready", 2);
+  const pid_t supervisor = supervisor_of(launched);
+  EXPECT_TRUE(eventually([&] { return children_of(supervisor).size() == 1; }));
+  kill(children_of(supervisor)[0], SIGSTOP);
+  launched.wait_for_errors(
+      "others have finished; waiting for worker:1 (stopped; SIGCONT lets it go on)\n");
+  launched.send(SIGTERM);
+  EXPECT_EQ(launched.wait(), 128 + SIGTERM);
+}
+
 TEST(LauncherEnd, IsTheFirstFailure) {
   for (const char* who : {"worker:1", "ps:0", "evaluator:0", "chief:0"}) {
     SCOPED_TRACE(who);

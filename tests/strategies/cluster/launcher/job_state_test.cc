@@ -215,6 +215,29 @@ TEST_F(JobStateTest, EndsAllWhenTheTrainersOfAllHaveEnded) {
   EXPECT_EQ(code(0), 0);
 }
 
+TEST_F(JobStateTest, SaysWhoseTrainersAreAwaitedOnceThoseOfOthersHaveEnded) {
+  begin(3, 3);
+  Join servers = greeting("host0");
+  servers.node.workers.clear();
+  state_->join(0, servers, now_);
+  join(1);
+  join(2);
+  tell(0, TrainersEnded{});  // it has none
+  pass(seconds(100));
+  EXPECT_EQ(said_[1], "");
+  tell(2, TrainersEnded{});
+  const std::string line = "others have finished; waiting for the tasks of node 1 (host1)\n";
+  for (const int pause : {5, 10, 20, 40, 60, 60}) {
+    pass(seconds(pause - 1));
+    EXPECT_EQ(said_[1], "") << pause;
+    pass(seconds(1));
+    EXPECT_EQ(std::exchange(said_[1], ""), line) << pause;
+  }
+  tell(1, TrainersEnded{});
+  pass(seconds(100));
+  EXPECT_EQ(said_[1], "");
+}
+
 TEST_F(JobStateTest, EndsAllAtTheFirstFailureAndSaysWhere) {
   begin(3, 3);
   for (int node : {0, 1, 2}) join(node);

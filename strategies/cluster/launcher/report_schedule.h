@@ -1,0 +1,36 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+namespace cohort::launcher {
+
+// When to say who is waited for: 5 s after the wait has begun, then after twice as long each time,
+// up to a minute. No clock of its own.
+class ReportSchedule {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // The wait begins, if it has not yet.
+  void begin(Time now) {
+    if (!next_) next_ = now + pause_;
+  }
+  // When it is to be said again; nothing before the wait begins.
+  std::optional<Time> next() const { return next_; }
+  // Whether it is to be said now, which then counts as said.
+  bool take(Time now) {
+    if (!next_ || now < *next_) return false;
+    pause_ = std::min(2 * pause_, kLongestPause);
+    next_ = now + pause_;
+    return true;
+  }
+
+ private:
+  static constexpr std::chrono::seconds kLongestPause{60};
+
+  std::chrono::seconds pause_{5};
+  std::optional<Time> next_;
+};
+
+}  // namespace cohort::launcher
