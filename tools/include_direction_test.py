@@ -35,6 +35,7 @@ LAYERS = {
     # Who takes part in a job is known before there is anything to train.
     "strategies/cluster": ["core/base", "proto"],
     "strategies/cluster/net": ["core/base"],
+    "strategies/cluster/check": ["core/base", "strategies/cluster", "strategies/collective/settings.h"],
     "cohort.h": ["core", "strategies"],
     "examples": ["cohort.h"],
     "benchmarks": _EVERYTHING,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <ctime>
 #include <fstream>
 #include <iomanip>
@@ -495,17 +496,6 @@ std::shared_ptr<Recorder> record(std::vector<std::unique_ptr<Communicator>>& ran
 }
 
 }  // namespace
-
-FlightRecorderOptions flight_recorder_options(const std::string& name,
-                                              const Environment& environment) {
-  constexpr IntegerRange kSizes{0, 1'000'000};
-  FlightRecorderOptions options{.name = name,
-                                .file = environment("COHORT_FLIGHT_RECORDER_FILE").value_or("")};
-  if (const auto kept =
-          config::optional_integer(environment, "COHORT_FLIGHT_RECORDER_SIZE", kSizes, "64"))
-    options.kept = static_cast<size_t>(*kept);
-  return options;
-}
 
 std::vector<std::unique_ptr<Communicator>> record_flights(
     std::vector<std::unique_ptr<Communicator>> ranks, const FlightRecorderOptions& options) {

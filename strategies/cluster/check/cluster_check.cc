@@ -9,9 +9,11 @@
 #include "core/base/error.h"
 #include "core/base/quote.h"
 #include "strategies/cluster/coordination/endpoint.h"
+#include "strategies/cluster/coordination/job_id.h"
 #include "strategies/cluster/coordination/own_host.h"
 #include "strategies/cluster/coordination/security.h"
 #include "strategies/cluster/settings.h"
+#include "strategies/collective/settings.h"
 
 namespace cohort {
 namespace {
@@ -142,6 +144,8 @@ std::optional<Error> refusal_of(const ClusterCheck& check, const coordination::S
 ClusterCheck check_cluster(ResolvedCluster cluster, std::chrono::milliseconds timeout,
                            const Environment& environment) {
   const coordination::Security security({}, false, environment);
+  coordination::given_job_id(environment);
+  check_collective_settings(environment);
   ClusterCheck check{.cluster = std::move(cluster), .settings = settings_in(environment)};
   find_world(check);
   if (timeout.count() == 0) return check;

@@ -42,7 +42,8 @@ struct ClusterCheck {
 // Tries every task of the cluster, or the leader alone where no others are known. Of this task
 // itself it asks whether it could listen. A leader that other tasks need and nobody tells of cannot
 // be reached. A timeout of zero tries nobody, and looks up no names. Certificates are read from
-// where `environment` says: the errors of coordination::Security.
+// where `environment` says: the errors of coordination::Security; and kInvalidArgument for any
+// other setting there with which a program would end.
 ClusterCheck check_cluster(ResolvedCluster cluster, std::chrono::milliseconds timeout,
                            const Environment& environment = process_environment);
 

@@ -19,6 +19,7 @@
 #include "strategies/collective/tcp/mesh.h"
 #include "strategies/collective/tcp/messages.h"
 #include "strategies/collective/tcp/operations.h"
+#include "strategies/collective/tcp/payload_setting.h"
 
 namespace cohort {
 namespace tcp {
@@ -462,8 +463,7 @@ std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int ra
   TcpOptions options = given;
   options.timeout = clamped(options.timeout);
   options.join_timeout = clamped(options.join_timeout);
-  options.check_payloads |=
-      config::optional_integer(process_environment, "COHORT_TCP_CHECK_PAYLOADS", {0, 1}, "1") == 1;
+  options.check_payloads |= payload_checks_asked_for(process_environment);
   check_arguments(rank, size, options);
   const auto deadline = Clock::now() + options.join_timeout;
   const auto security = std::make_shared<const coordination::Security>(

@@ -66,6 +66,12 @@ TEST(ClusterCheckSettings, AMistakeInThemIsAnErrorThoughNobodyIsTried) {
                 HasSubstr(what));
   };
   expect({{"COHORT_ALLOW_PLAINTEXT", "yes"}}, "COHORT_ALLOW_PLAINTEXT: found \"yes\"");
+  expect({{"COHORT_JOB_ID", "a b"}}, "COHORT_JOB_ID: found \"a b\"");
+  expect({{"COHORT_COLLECTIVE_BACKEND", "xyz"}}, "COHORT_COLLECTIVE_BACKEND: found \"xyz\"");
+  expect({{"COHORT_COLLECTIVE_BACKEND", ""}}, "COHORT_COLLECTIVE_BACKEND: found \"\"");
+  expect({{"COHORT_STALL_WARNING_SECONDS", "-1"}}, "COHORT_STALL_WARNING_SECONDS: found \"-1\"");
+  expect({{"COHORT_FLIGHT_RECORDER_SIZE", "x"}}, "COHORT_FLIGHT_RECORDER_SIZE: found \"x\"");
+  expect({{"COHORT_TCP_CHECK_PAYLOADS", "2"}}, "COHORT_TCP_CHECK_PAYLOADS: found \"2\"");
   expect({{"COHORT_TLS_CERT", certificates.path("task.pem")}}, "COHORT_TLS_CERT is given");
   expect(tls(certificates.files("none")), certificates.path("none.pem"));
   expect(tls(certificates.files("old")), "has expired");

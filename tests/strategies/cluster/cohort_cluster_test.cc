@@ -123,6 +123,10 @@ TEST(CohortCluster, ATaskThatCouldNotTakePartIsNotFine) {
   const Outcome mistaken = run("COHORT_ALLOW_PLAINTEXT=yes", "check --timeout=0");
   EXPECT_EQ(mistaken.exit_code, exit_code(Code::kInvalidArgument));
   EXPECT_THAT(mistaken.output, HasSubstr("COHORT_ALLOW_PLAINTEXT: found \"yes\""));
+
+  const Outcome unknown = run("COHORT_COLLECTIVE_BACKEND=xyz", "check --timeout=0");
+  EXPECT_EQ(unknown.exit_code, exit_code(Code::kInvalidArgument));
+  EXPECT_THAT(unknown.output, HasSubstr("COHORT_COLLECTIVE_BACKEND: found \"xyz\""));
 }
 
 TEST(CohortCluster, WarnsOfAMisspeltSetting) {
