@@ -20,6 +20,18 @@ bool switch_of(const std::string& name, const Environment& environment) {
   return value == "1";
 }
 
+// The content of the file that `variable` names. That there is none, or none for this task, is a
+// mistake in what was written, not in what there is.
+std::string read_pem(const std::string& path, const char* variable) {
+  try {
+    return read_file(path, kMaxPemBytes);
+  } catch (const Error& error) {
+    const bool is_mistake =
+        error.code() == Code::kNotFound || error.code() == Code::kPermissionDenied;
+    fail(is_mistake ? Code::kInvalidArgument : error.code(), variable, ": ", error.message());
+  }
+}
+
 void warn_once(std::string_view traffic, std::string_view allowed_by) {
   static std::atomic<bool> warned = false;
   if (warned.exchange(true)) return;
@@ -50,7 +62,7 @@ Security::Security(TlsFiles files, bool allow_plaintext, const Environment& envi
             missing, " is missing");
   }
   if (given) {
-    for (File& file : all) file.content = read_file(file.path, kMaxPemBytes);
+    for (File& file : all) file.content = read_pem(file.path, file.variable);
     const auto name = [](const File& file) { return str(file.path, " (", file.variable, ")"); };
     identity_.emplace(net::Pem{certificate_, name(all[0])}, net::Pem{key_, name(all[1])},
                       net::Pem{authority_, name(all[2])});

@@ -32,8 +32,8 @@ class Security {
   // COHORT_TLS_LEADER_NAME; COHORT_ALLOW_PLAINTEXT=1 allows plain text too, and
   // COHORT_TLS_REQUIRE_TASK=1 refuses certificates that name no task. Reads the files, and warns of
   // unknown settings in the environment of this process.
-  // kInvalidArgument where some are given and others are missing, or hold no PEM; errors of
-  // reading.
+  // kInvalidArgument where some are given and others are missing, cannot be opened, or hold no PEM;
+  // other errors of reading. They name the variable, also of a file that `files` names.
   Security(TlsFiles files, bool allow_plaintext, const Environment& environment);
 
   bool encrypted() const { return identity_.has_value(); }

@@ -73,7 +73,12 @@ TEST(ClusterCheckSettings, AMistakeInThemIsAnErrorThoughNobodyIsTried) {
   expect({{"COHORT_FLIGHT_RECORDER_SIZE", "x"}}, "COHORT_FLIGHT_RECORDER_SIZE: found \"x\"");
   expect({{"COHORT_TCP_CHECK_PAYLOADS", "2"}}, "COHORT_TCP_CHECK_PAYLOADS: found \"2\"");
   expect({{"COHORT_TLS_CERT", certificates.path("task.pem")}}, "COHORT_TLS_CERT is given");
-  expect(tls(certificates.files("none")), certificates.path("none.pem"));
+  expect(tls(certificates.files("none")),
+         str("COHORT_TLS_CERT: cannot open ", certificates.path("none.pem")));
+  expect(tls(certificates.files("task", "none")),
+         str("COHORT_TLS_CA: cannot open ", certificates.path("none.pem")));
+  expect(tls({.certificate = "/", .key = "/", .authority = "/"}),
+         "COHORT_TLS_CERT: cannot read /: it is not a regular file");
   expect(tls(certificates.files("old")), "has expired");
   check_cluster(alone(), 0s, environment(tls(certificates.files())));
 }

@@ -124,6 +124,11 @@ TEST(CohortCluster, ATaskThatCouldNotTakePartIsNotFine) {
   EXPECT_EQ(mistaken.exit_code, exit_code(Code::kInvalidArgument));
   EXPECT_THAT(mistaken.output, HasSubstr("COHORT_ALLOW_PLAINTEXT: found \"yes\""));
 
+  const Outcome missing =
+      run("COHORT_TLS_CERT=/none COHORT_TLS_KEY=/none COHORT_TLS_CA=/none", "check --timeout=0");
+  EXPECT_EQ(missing.exit_code, exit_code(Code::kInvalidArgument));
+  EXPECT_THAT(missing.output, HasSubstr("COHORT_TLS_CERT: cannot open /none"));
+
   const Outcome unknown = run("COHORT_COLLECTIVE_BACKEND=xyz", "check --timeout=0");
   EXPECT_EQ(unknown.exit_code, exit_code(Code::kInvalidArgument));
   EXPECT_THAT(unknown.output, HasSubstr("COHORT_COLLECTIVE_BACKEND: found \"xyz\""));
