@@ -13,8 +13,6 @@ namespace {
 
 using config::refuse;
 
-constexpr std::string_view kExample = "\"worker0.example.com:2222\" or \"[2001:db8::1]:2222\"";
-
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
@@ -77,38 +75,69 @@ bool is_ipv4(std::string_view text) {
   return inet_pton(AF_INET, std::string(text).c_str(), &bytes) == 1;
 }
 
-// Whether it means all addresses of a host: the system's resolver also knows 0.0.0.0 as "0" or
-// "0x0", and as an IPv6 address.
-bool is_every_address(const std::string& canonical) {
-  in_addr bytes{};
-  if (inet_aton(canonical.c_str(), &bytes) != 0) return bytes.s_addr == INADDR_ANY;
-  const std::string without_zone = canonical.substr(0, canonical.find('%'));
-  return without_zone == "::" || without_zone == "::ffff:0.0.0.0";
+// Why no task can be reached there, or "": the system's resolver also knows 0.0.0.0 as "0" or
+// "0x0".
+std::string_view why_unreachable(const std::string& canonical) {
+  constexpr std::string_view kEvery = "on which a task can listen but not be reached";
+  constexpr std::string_view kMany = "an address for multicast or broadcast";
+  in_addr ipv4{};
+  if (inet_aton(canonical.c_str(), &ipv4) != 0) {
+    const in_addr_t bits = ntohl(ipv4.s_addr);
+    if (bits == INADDR_ANY) return kEvery;
+    return IN_MULTICAST(bits) || bits == INADDR_BROADCAST ? kMany : "";
+  }
+  in6_addr ipv6{};
+  if (inet_pton(AF_INET6, canonical.substr(0, canonical.find('%')).c_str(), &ipv6) != 1) return "";
+  if (IN6_IS_ADDR_UNSPECIFIED(&ipv6)) return kEvery;
+  return IN6_IS_ADDR_MULTICAST(&ipv6) ? kMany : "";
 }
 
-std::string canonical_host(std::string_view host, std::string_view whole, std::string_view place) {
-  std::string canonical(host);
+// How a host is written: with its port, or alone.
+struct Form {
+  std::string_view addresses, example;
+};
+constexpr Form kWithPort{"an IPv4 address, or an IPv6 address in brackets",
+                         "\"worker0.example.com:2222\" or \"[2001:db8::1]:2222\""};
+constexpr Form kAlone{"an IPv4 address, or an IPv6 address, without a port",
+                      "\"worker0.example.com\", \"10.0.0.1\" or \"2001:db8::1\""};
+
+// What there is to say of a host that is neither a name nor an address, after `whole`.
+std::string fault_of(std::string_view host, std::string_view whole) {
+  const bool is_alone = host == whole;
+  const size_t colon = host.find(':');
+  if (colon == std::string_view::npos) return is_alone ? "" : str(", whose host is ", quote(host));
+  if (!is_alone) return ", whose host is no IPv6 address";
+  const std::string_view port = host.substr(colon + 1);
+  const bool has_port = colon > 0 && !port.empty() && std::ranges::all_of(port, is_digit);
+  return has_port ? ", which has a port" : ", which is no IPv6 address";
+}
+
+std::string lower_case(std::string_view host) {
+  std::string lower(host);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+  return lower;
+}
+
+std::string canonical_host(std::string_view host, std::string_view whole, const Form& form,
+                           std::string_view place) {
+  std::string canonical;
   if (host.find(':') != std::string_view::npos) {
     canonical = canonical_ipv6(host);
-    if (canonical.empty()) {
-      refuse(place, str(quote(whole), ", whose host is no IPv6 address"), "host:port", kExample);
-    }
-    if (lacks_zone(canonical)) {
-      refuse(place, str(quote(whole), ", a link-local address without a zone"),
-             "the interface behind it, as in [fe80::1%eth0]:2222, or another address", kExample);
-    }
-  } else if (!is_ipv4(host) && !is_name(host)) {
-    refuse(place, str(quote(whole), ", whose host is ", quote(host)),
-           "a host name of letters, digits, '-', '_' and '.', an IPv4 address, or an IPv6 address "
-           "in brackets",
-           kExample);
-  } else {
-    std::transform(canonical.begin(), canonical.end(), canonical.begin(),
-                   [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+  } else if (is_ipv4(host) || is_name(host)) {
+    canonical = lower_case(host);
   }
-  if (is_every_address(canonical)) {
-    refuse(place, str(quote(whole), ", on which a task can listen but not be reached"),
-           "the address under which the others reach this task", kExample);
+  if (canonical.empty()) {
+    refuse(place, str(quote(whole), fault_of(host, whole)),
+           str("a host name of letters, digits, '-', '_' and '.', ", form.addresses), form.example);
+  }
+  if (lacks_zone(canonical)) {
+    refuse(place, str(quote(whole), ", a link-local address without a zone"),
+           "the interface behind it, as in fe80::1%eth0, or another address", form.example);
+  }
+  if (const std::string_view reason = why_unreachable(canonical); !reason.empty()) {
+    refuse(place, str(quote(whole), ", ", reason),
+           "the address under which the others reach this task", form.example);
   }
   return canonical;
 }
@@ -119,35 +148,35 @@ Address Address::parse(std::string_view text, std::string_view place) {
   const size_t colon = text.rfind(':');
   const size_t bracket = text.rfind(']');
   if (colon == std::string_view::npos || (bracket != std::string_view::npos && colon < bracket)) {
-    refuse(place, str(quote(text), ", which has no port"), "host:port", kExample);
+    refuse(place, str(quote(text), ", which has no port"), "host:port", kWithPort.example);
   }
   std::string_view host = text.substr(0, colon);
   if (host.starts_with('[') != host.ends_with(']')) {
-    refuse(place, str(quote(text), ", with one bracket"), "host:port", kExample);
+    refuse(place, str(quote(text), ", with one bracket"), "host:port", kWithPort.example);
   }
   if (host.starts_with('[')) {
     host = host.substr(1, host.size() - 2);
     if (host.find(':') == std::string_view::npos) {
       refuse(place, str(quote(text), ", with brackets around what is no IPv6 address"), "host:port",
-             kExample);
+             kWithPort.example);
     }
   } else if (host.find(':') != std::string_view::npos) {
     refuse(place, str(quote(text), ", with several colons"),
-           "host:port, and brackets around an IPv6 address", kExample);
+           "host:port, and brackets around an IPv6 address", kWithPort.example);
   }
   const int64_t port =
       config::parse_integer(text.substr(colon + 1), str(place, ": port of ", quote(text)),
-                            {.min = 1, .max = 65535}, kExample);
-  return Address(canonical_host(host, text, place), static_cast<int>(port));
+                            {.min = 1, .max = 65535}, kWithPort.example);
+  return Address(canonical_host(host, text, kWithPort, place), static_cast<int>(port));
 }
 
 Address Address::of(std::string_view host, int64_t port, std::string_view place) {
   if (port < 1 || port > 65535) {
-    refuse(place, str("port ", port), "a port from 1 to 65535", kExample);
+    refuse(place, str("port ", port), "a port from 1 to 65535", "29500");
   }
   std::string_view bare = host;
   if (bare.starts_with('[') && bare.ends_with(']')) bare = bare.substr(1, bare.size() - 2);
-  return Address(canonical_host(bare, host, place), static_cast<int>(port));
+  return Address(canonical_host(bare, host, kAlone, place), static_cast<int>(port));
 }
 
 std::string Address::text() const {

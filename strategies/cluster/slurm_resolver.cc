@@ -28,6 +28,7 @@ constexpr const char* kTasksPerNode = "SLURM_STEP_TASKS_PER_NODE";
 // The tasks of a step as Slurm laid them out. A node is an entry of the list, which may name a host
 // several times.
 struct Step {
+  std::string node_list;  // as Slurm wrote it
   std::vector<ListedHost> nodes;
   std::vector<int> tasks_per_node;
   std::vector<int> tasks_before;  // of a node: those that its host has by earlier entries
@@ -96,15 +97,15 @@ void deal_ranks(Step& step, int num_tasks, int plane) {
 
 Step read_step(const Environment& environment, int num_tasks) {
   Step step;
-  const std::string nodes = config::required_text(environment, kNodeList, "n[1-4]");
+  step.node_list = config::required_text(environment, kNodeList, "n[1-4]");
   const std::string counts = config::required_text(environment, kTasksPerNode, "2(x4)");
   // Every node has a task, which the counts have to say first, so that there cannot be more nodes
   // than tasks.
   step.tasks_per_node = expand_task_counts(counts, kTasksPerNode, num_tasks, kNumTasks);
-  step.nodes = expand_host_list(nodes, kNodeList, num_tasks, kNumTasks);
+  step.nodes = expand_host_list(step.node_list, kNodeList, num_tasks, kNumTasks);
   if (step.tasks_per_node.size() != step.nodes.size()) {
     refuse(str(kTasksPerNode, "=", quote(counts)), str(step.tasks_per_node.size(), " hosts"),
-           str("the ", step.nodes.size(), " of ", kNodeList, "=", quote(nodes)),
+           str("the ", step.nodes.size(), " of ", kNodeList, "=", quote(step.node_list)),
            str(kTasksPerNode, "=1(x", step.nodes.size(), ")"));
   }
   int64_t sum = 0;
@@ -153,10 +154,12 @@ std::vector<RankedTask> place_ranks(const Step& step, const PortBase& base) {
   const int size = static_cast<int>(step.node_of_rank.size());
   std::vector<RankedTask> ranks;
   ranks.reserve(step.node_of_rank.size());
+  const std::string list = str(kNodeList, "=", quote(step.node_list));
   for (int rank = 0; rank < size; ++rank) {
     const ListedHost& host = step.host(rank);
-    const std::string source = str(kNodeList, " column ", host.column, ", ", base.source);
-    ranks.push_back({Address::of(host.name, base.port + step.place_on_host(rank), source), source});
+    const std::string at = str(" column ", host.column, ", ", base.source);
+    ranks.push_back(
+        {Address::of(host.name, base.port + step.place_on_host(rank), list + at), kNodeList + at});
   }
   return ranks;
 }

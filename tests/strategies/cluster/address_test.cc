@@ -19,9 +19,10 @@ TEST(Address, ReadsHostAndPort) {
 }
 
 TEST(Address, TakesEveryKindOfHost) {
-  for (const char* text : {"localhost:1", "10.0.0.7:65535", "[::1]:80", "[2001:db8::17]:80",
-                           "[fe80::1%eth0]:80", "[fe80::1%enP2p1s0]:80", "[fe80::1%bond0.100]:80",
-                           "my_service:80", "a.b.c.:80", "7:80", "3com.net:80"}) {
+  for (const char* text :
+       {"localhost:1", "10.0.0.7:65535", "[::1]:80", "[2001:db8::17]:80", "[fe80::1%eth0]:80",
+        "[fe80::1%enP2p1s0]:80", "[fe80::1%bond0.100]:80", "[ff::1]:80", "223.255.255.255:80",
+        "my_service:80", "a.b.c.:80", "7:80", "3com.net:80"}) {
     EXPECT_EQ(Address::parse(text).text(), text);
   }
 }
@@ -42,6 +43,20 @@ TEST(Address, HostAndPortMayBeGivenApart) {
   EXPECT_THROW(Address::of("node1", 0), Error);
   EXPECT_THROW(Address::of("node1", 65536), Error);
   EXPECT_THROW(Address::of("", 80), Error);
+}
+
+TEST(Address, AHostAloneIsRefusedWithoutAWordOfAPort) {
+  const auto refusal = [](const std::string& host) {
+    return cohort::testing::refusal([&] { Address::of(host, 80, "HOST"); });
+  };
+  const std::string expected =
+      R"(expected a host name of letters, digits, '-', '_' and '.', an IPv4 address, or an IPv6 address, )"
+      R"(without a port, as in "worker0.example.com", "10.0.0.1" or "2001:db8::1")";
+  EXPECT_EQ(refusal("h:5"), R"(HOST: found "h:5", which has a port; )" + expected);
+  EXPECT_EQ(refusal("10.0.0.1:5"), R"(HOST: found "10.0.0.1:5", which has a port; )" + expected);
+  EXPECT_EQ(refusal("h:"), R"(HOST: found "h:", which is no IPv6 address; )" + expected);
+  EXPECT_EQ(refusal("1::2::3"), R"(HOST: found "1::2::3", which is no IPv6 address; )" + expected);
+  EXPECT_EQ(refusal(" "), R"(HOST: found " "; )" + expected);
 }
 
 TEST(Address, RefusesWhatCannotBeReached) {
@@ -84,6 +99,13 @@ TEST(Address, RefusesWhatCannotBeReached) {
       {"[::%eth0]:80", "not be reached"},
       {"0:80", "not be reached"},
       {"0x0:80", "not be reached"},
+      {"224.0.0.1:80", "multicast"},
+      {"239.255.255.255:80", "multicast"},
+      {"3758096385:80", "multicast"},
+      {"255.255.255.255:80", "broadcast"},
+      {"[ff02::1]:80", "multicast"},
+      {"[ff02::1%eth0]:80", "multicast"},
+      {"[::ffff:224.0.0.1]:80", "multicast"},
   };
   for (const auto& [address, part] : cases) {
     const std::string& text = address;

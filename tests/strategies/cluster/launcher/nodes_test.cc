@@ -418,6 +418,7 @@ TEST(NodesFlags, AreChecked) {
   expect({"--nnodes=1", "--node_rank="}, 2, "--node_rank= is not allowed");
   expect({"--nnodes=1:1", "--node_rank=7"}, 2, "--node_rank=7 is not allowed");
   expect({"--nnodes=1", "--host=0.0.0.0"}, 2, "--host");
+  expect({"--nnodes=1", "--host=h:5"}, 2, "--host: found \"h:5\", which has a port");
   expect({"--nnodes=1", "--job_id=" + std::string(1001, 'j')}, 2, "--job_id is longer than 1000");
   for (const Strings& flags : {Strings{"--nnodes=1"}, Strings{"--nnodes=1", "--node_rank=0"}})
     EXPECT_EQ(finish({.flags = flags, .actions = {"print=alone"}}).output, "[worker:0] alone\n");
