@@ -4,15 +4,19 @@
 
 namespace cohort {
 
-std::string quote(std::string_view text) {
-  constexpr size_t kLongest = 60;
-  std::string out = "\"";
-  for (const char c : text.substr(0, kLongest)) {
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
     char escape[5];
     std::snprintf(escape, sizeof escape, "\\x%02x", static_cast<unsigned char>(c));
     out += c >= ' ' && c <= '~' ? std::string(1, c) : escape;
   }
-  return out + (text.size() > kLongest ? "...\"" : "\"");
+  return out;
+}
+
+std::string quote(std::string_view text) {
+  constexpr size_t kLongest = 60;
+  return '"' + escaped(text.substr(0, kLongest)) + (text.size() > kLongest ? "...\"" : "\"");
 }
 
 std::string printable(std::string_view text) {

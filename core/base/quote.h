@@ -5,8 +5,11 @@
 
 namespace cohort {
 
-// `text` in double quotes, for messages: shortened to some 60 bytes, and all but printable ASCII
-// escaped as \xNN, so that an error stays one readable line whatever bytes it speaks of.
+// `text` with all but printable ASCII escaped as \xNN, so that it stays on one line whatever it is.
+std::string escaped(std::string_view text);
+
+// `text` in double quotes, for messages: escaped, and shortened to some 60 bytes, so that an error
+// stays one readable line whatever bytes it speaks of.
 std::string quote(std::string_view text);
 
 // `text`, which a stranger may have sent, fit for one line of a terminal: control characters, of

@@ -7,6 +7,9 @@ namespace {
 
 using Json = nlohmann::json;
 
+// The one error of nlohmann::json that is of a text in order.
+constexpr int kOverflow = 406;
+
 class Events final : public nlohmann::json_sax<Json> {
  public:
   explicit Events(JsonWatch& watch) : watch_(watch) {}
@@ -27,7 +30,9 @@ class Events final : public nlohmann::json_sax<Json> {
     return true;
   }
   // Ends the watch: the document's own parser then says what is wrong.
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+  bool parse_error(size_t, const std::string& token,
+                   const nlohmann::detail::exception& error) override {
+    if (error.id == kOverflow) watch_.overflow(token);
     return false;
   }
 

@@ -20,6 +20,8 @@ class JsonWatch {
   virtual void key(const std::string& name) = 0;
   // Neither an object nor a list.
   virtual void value() {}
+  // A number that no double holds, as it is written, for which nlohmann::json throws otherwise.
+  virtual void overflow(const std::string& /*number*/) {}
 };
 
 // The document that is all of `text`, in time and memory that grow as the text does. Throws what

@@ -24,15 +24,21 @@ std::string position(std::string_view text, size_t byte) {
   return str("line ", line, ", column ", before.size() - line_begin + 1);
 }
 
+// At most `longest` bytes of it.
+std::string shortened(const std::string& text, size_t longest) {
+  return text.size() > longest ? text.substr(0, longest) + "..." : text;
+}
+
 // The parser's own words, without its prefix "[...] parse error at line ...: ".
 std::string reason(const std::string& what) {
   const size_t prefix = what.find("column ");
   const size_t begin = prefix == std::string::npos ? what.find("] ") : what.find(": ", prefix);
   const std::string words = begin == std::string::npos ? what : what.substr(begin + 2);
-  return words.size() > 160 ? words.substr(0, 160) + "..." : words;
+  return escaped(shortened(words, 160));
 }
 
-// Watches the parser: limits the nesting and refuses a key that an object already has.
+// Watches the parser: limits the nesting and refuses a key that an object already has, and numbers
+// that no document holds.
 class Watch final : public JsonWatch {
  public:
   explicit Watch(const std::string& name) : name_(name) {}
@@ -49,6 +55,9 @@ class Watch final : public JsonWatch {
     if (!open_.back().keys.insert(name).second) {
       refuse(path(), "this key twice", "each key of an object once", kExample);
     }
+  }
+  void overflow(const std::string& number) override {
+    refuse(path(), shortened(number, 60), "a number nearer to 0", kExample);
   }
 
  private:
@@ -107,8 +116,7 @@ std::string path_of(const std::string& path, const std::string& key) {
   const bool plain = !key.empty() && std::all_of(key.begin(), key.end(), [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == '-';
   });
-  return plain ? str(path, ".", key.size() > 60 ? key.substr(0, 60) + "..." : key)
-               : str(path, "[", quote(key), "]");
+  return plain ? str(path, ".", shortened(key, 60)) : str(path, "[", quote(key), "]");
 }
 
 std::string found(const Json& element) {

@@ -49,10 +49,12 @@ int task_index(const Json& index) {
     return static_cast<int>(config::parse_integer(index.get_ref<const std::string&>(), kPlace,
                                                   {.min = 0, .max = kMaxTasks - 1}, kTaskExample));
   }
-  if (!index.is_number_unsigned() || index.get<uint64_t>() >= kMaxTasks) {
+  // Of what an int64_t cannot hold, this is negative.
+  const int64_t number = index.is_number_integer() ? index.get<int64_t>() : -1;
+  if (number < 0 || number >= kMaxTasks) {
     refuse(kPlace, config::found(index), str("an integer from 0 to ", kMaxTasks - 1), kTaskExample);
   }
-  return index.get<int>();
+  return static_cast<int>(number);
 }
 
 void check_keys(const Json& config) {

@@ -11,6 +11,11 @@ TEST(Quote, EscapesAllButPrintableAscii) {
   EXPECT_EQ(quote(""), "\"\"");
 }
 
+TEST(Escaped, IsTheSameWithoutQuotesAndWhole) {
+  EXPECT_EQ(escaped(std::string_view("\0a\n\x7f\xff", 5)), "\\x00a\\x0a\\x7f\\xff");
+  EXPECT_EQ(escaped(std::string(61, 'a')), std::string(61, 'a'));
+}
+
 TEST(Quote, ShortensWhatIsLong) {
   EXPECT_EQ(quote(std::string(60, 'a')), '"' + std::string(60, 'a') + '"');
   EXPECT_EQ(quote(std::string(61, 'a')), '"' + std::string(60, 'a') + "...\"");

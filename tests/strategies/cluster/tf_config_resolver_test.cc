@@ -81,6 +81,7 @@ TEST(TFConfigResolver, TypeAndIndexAreCast) {
   EXPECT_EQ(resolver(R"({"task": {"type": 123456, "index": "1"}})").task_type(), "123456");
   EXPECT_EQ(resolver(R"({"task": {"type": "worker", "index": "17"}})").task_id(), 17);
   EXPECT_EQ(with_cluster(R"("task": {"type": "worker", "index": "2"})").task_id(), 2);
+  EXPECT_EQ(with_cluster(R"("task": {"type": "worker", "index": -0})").task_id(), 0);
 }
 
 TEST(TFConfigResolver, OverridesWin) {
