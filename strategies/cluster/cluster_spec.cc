@@ -44,6 +44,13 @@ void check_job(const ClusterSpec::Task& task) {
   }
 }
 
+// Names with and without a dot at the end are of one host. The place is where it was written.
+Address without_last_dot(const ClusterSpec::Task& task) {
+  const std::string& host = task.address.host();
+  if (!host.ends_with('.')) return task.address;
+  return Address::of(host.substr(0, host.size() - 1), task.address.port(), task.place);
+}
+
 Json to_json(const std::map<int, Address>& tasks) {
   const bool dense = tasks.rbegin()->first + 1 == static_cast<int>(tasks.size());
   Json json = dense ? Json::array() : Json::object();
@@ -70,7 +77,7 @@ ClusterSpec ClusterSpec::from_tasks(const std::vector<Task>& tasks) {
   std::map<Address, const std::string*> places;
   for (const Task& task : tasks) {
     check_job(task);
-    const auto [place, is_new] = places.emplace(task.address, &task.place);
+    const auto [place, is_new] = places.emplace(without_last_dot(task), &task.place);
     if (!is_new) {
       refuse(task.place, str(task.address.text(), ", which stands at ", *place->second, " too"),
              "another port or host for each task", R"(["host0:2222", "host0:2223"])");

@@ -167,6 +167,8 @@ TEST(Malformed, Cluster) {
          {"TF_CONFIG.cluster.worker.1000000", "to 999999"}),
       tf(R"({"cluster": {"worker": ["a:1", "b:1", "A:1"]}})",
          {"TF_CONFIG.cluster.worker[2]", "TF_CONFIG.cluster.worker[0]", "a:1"}),
+      tf(R"({"cluster": {"worker": ["a:1", "b:1", "a.:1"]}})",
+         {"TF_CONFIG.cluster.worker[2]: found a.:1,", "TF_CONFIG.cluster.worker[0]"}),
       tf(R"({"cluster": {"worker": ["a:1"], "ps": ["a:1"]}})",
          {"TF_CONFIG.cluster.worker[0]", "TF_CONFIG.cluster.ps[0]", "a:1"}),
       tf(R"({"cluster": {"chief": ["a:1", "b:1"]}})",
