@@ -5,8 +5,8 @@
 
 namespace cohort::config {
 
-// The GPUs that CUDA shows for this value of CUDA_VISIBLE_DEVICES, in its order: the list ends at
-// its first entry that is none.
+// The GPUs that CUDA shows for this value of CUDA_VISIBLE_DEVICES, in its order and without
+// the blanks around them: the list ends at its first entry that is neither a number nor a UUID.
 std::vector<std::string> listed_gpus(const std::string& text);
 
 }  // namespace cohort::config

@@ -105,6 +105,17 @@ TEST(SlurmResolver, AHostThatIsListedTwiceSharesItsGpusAmongTheTasksOfBoth) {
   }
 }
 
+TEST(SlurmResolver, TheListOfGpusEndsWhereCudaEndsIt) {
+  const auto gpus = [](const std::string& visible) {
+    return *resolve(step("a", "1", 1, 0, {{"CUDA_VISIBLE_DEVICES", visible}})).gpus();
+  };
+  for (const char* none : {"", " ", ",", "none", "NoDevFiles", "-1", "-1,0", "all", ",0"})
+    EXPECT_THAT(gpus(none), ElementsAre()) << none;
+  EXPECT_THAT(gpus("0,1,-1,2"), ElementsAre("0", "1"));
+  EXPECT_THAT(gpus("2, 10 ,none,3"), ElementsAre("2", "10"));
+  EXPECT_THAT(gpus("MIG-a, GPU-b"), ElementsAre("MIG-a", "GPU-b"));
+}
+
 TEST(SlurmResolver, GpusThatSlurmHasDividedAreNotDividedAgain) {
   const auto gpus = [](const std::string& name, const std::string& value) {
     return *resolve(step("a", "2", 2, 1, {{"CUDA_VISIBLE_DEVICES", "2,3"}, {name, value}})).gpus();
