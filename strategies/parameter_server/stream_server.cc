@@ -24,6 +24,7 @@ coordination::GrpcServer::Options options_for(const std::string& name) {
   constexpr std::chrono::seconds kKeepalive(2), kHandshake(5);
   return {.name = name,
           .message_bytes = kMaxMessageBytes,
+          .usual_message_bytes = 2 * kMaxPayloadBytes,
           .metadata_bytes = 8192,
           .calls_per_connection = 64,
           .handshake = kHandshake,

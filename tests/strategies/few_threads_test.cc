@@ -121,7 +121,8 @@ TEST(Arrivals, AreRefusedWhereThereIsNoThreadForThem) {
 }
 
 TEST(Http2Guard, IsRefusedWhereThereIsNoThreadForIt) {
-  const net::Http2Sizes::Limits limits{.message_bytes = 1, .messages_bytes = 1, .header_bytes = 1};
+  const net::Http2Sizes::Limits limits{
+      .message_bytes = 1, .messages_bytes = 1, .header_bytes = 1, .usual_bytes = 1};
   const Error error = error_without_threads([&] { const net::Http2Guard guard(limits); });
   EXPECT_EQ(error.code(), Code::kResourceExhausted) << error.what();
 }

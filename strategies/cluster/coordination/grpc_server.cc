@@ -29,7 +29,8 @@ net::Http2Sizes::Limits most_in_plain_text(const GrpcServer::Options& options) {
   const auto calls = static_cast<size_t>(options.calls_per_connection);
   return {.message_bytes = 2 * message,
           .messages_bytes = calls * message,
-          .header_bytes = 2 * static_cast<size_t>(options.metadata_bytes)};
+          .header_bytes = 2 * static_cast<size_t>(options.metadata_bytes),
+          .usual_bytes = static_cast<size_t>(options.usual_message_bytes)};
 }
 
 }  // namespace

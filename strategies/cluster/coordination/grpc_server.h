@@ -27,6 +27,7 @@ class GrpcServer {
     std::string name;  // of who serves, in messages: "leader"
     // Of what a call may send, and how many calls one connection may have.
     int message_bytes = 0;
+    int usual_message_bytes = 0;  // longer ones are taken slowly (net::Http2Guard)
     int metadata_bytes = 0;
     int calls_per_connection = 0;
     // Who connects has so long to say something; and to begin a call, and the next one after that,

@@ -51,6 +51,7 @@ std::string host_of(const std::string& peer) {
 GrpcServer::Options options_for(Timing timing) {
   return {.name = "leader",
           .message_bytes = kMaxMessageBytes,
+          .usual_message_bytes = 64 << 10,
           .metadata_bytes = 4096,
           .calls_per_connection = 4,
           // Who connects has to say something soon, or is a waste of descriptors.

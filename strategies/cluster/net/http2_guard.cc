@@ -29,6 +29,9 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFarewell(1000);
 constexpr size_t kScratch = 128 * 1024;
+// Of a long message, and how long after it the next one is taken.
+constexpr size_t kPiece = 64 * 1024;
+constexpr milliseconds kPause(1);
 
 int milliseconds_until(Clock::time_point time) {  // or without end
   if (time == Clock::time_point::max()) return -1;
@@ -41,13 +44,13 @@ class Flow {
  public:
   Flow(int from, int to) : from_(from), to_(to) {}
 
-  // Moves what goes into `scratch`, without waiting. `accept` sees what comes; where it says false
-  // so does this, and nothing is passed on.
+  // Moves what goes into `scratch`, without waiting; where that is empty, what has been taken
+  // before. `accept` sees what comes; where it says false so does this, and nothing is passed on.
   template <typename Accept>
   bool move(std::span<char> scratch, const Accept& accept) {
     if (!rest_.empty()) {
       rest_.erase(0, give(rest_));
-    } else if (wants_to_take()) {
+    } else if (wants_to_take() && !scratch.empty()) {
       const std::string_view bytes = take(scratch);
       if (!accept(bytes)) return false;
       rest_ = bytes.substr(give(bytes));
@@ -112,7 +115,8 @@ class Http2Guard::Connection {
         out_(inner_.get(), client_.get()) {}
 
   void add_polled(std::vector<pollfd>& polled) const {
-    polled.push_back(polled_of(client_, wanted(in_, out_), false));
+    const int paused = is_paused() ? POLLIN : 0;
+    polled.push_back(polled_of(client_, wanted(in_, out_) & ~paused, false));
     // That gRPC has closed its socket is to be noticed also while what it said waits for the
     // client.
     const bool is_ending = until_ != Clock::time_point::max();
@@ -123,8 +127,7 @@ class Http2Guard::Connection {
   // what it has said is passed on, or the client has had some time to take it; or until there is no
   // memory for what is passed on.
   bool move(std::span<char> scratch, bool has_hung_up) try {
-    const bool fits =
-        in_.move(scratch, [this](std::string_view bytes) { return sizes_.accept(bytes); });
+    const bool fits = move_in(scratch);
     out_.move(scratch, [](std::string_view) { return true; });
     if (has_hung_up) end_soon();
     return fits && !out_.is_over();
@@ -132,10 +135,23 @@ class Http2Guard::Connection {
     return false;
   }
 
+  // When it is to be looked at again, though nothing comes.
+  Clock::time_point next_look() const { return is_paused() ? std::min(until_, paused_) : until_; }
   void end_soon() { until_ = std::min(until_, Clock::now() + kFarewell); }
   Clock::time_point until() const { return until_; }
 
  private:
+  bool is_paused() const { return Clock::now() < paused_; }
+  bool move_in(std::span<char> scratch) {
+    if (is_paused())
+      scratch = {};
+    else if (sizes_.in_long_message())
+      scratch = scratch.first(kPiece);
+    const bool fits =
+        in_.move(scratch, [this](std::string_view bytes) { return sizes_.accept(bytes); });
+    if (!scratch.empty() && sizes_.in_long_message()) paused_ = Clock::now() + kPause;
+    return fits;
+  }
   static int wanted(const Flow& from, const Flow& to) {
     return (from.wants_to_take() ? POLLIN : 0) | (to.wants_to_give() ? POLLOUT : 0);
   }
@@ -149,6 +165,7 @@ class Http2Guard::Connection {
   Http2Sizes sizes_;
   Flow in_, out_;
   Clock::time_point until_ = Clock::time_point::max();
+  Clock::time_point paused_{};  // so long nothing more of a long message is taken
 };
 
 Http2Guard::Http2Guard(Http2Sizes::Limits limits)
@@ -200,7 +217,7 @@ void Http2Guard::run() {
     for (const auto& connection : connections) {
       if (ending_) connection->end_soon();
       connection->add_polled(polled);
-      until = std::min(until, connection->until());
+      until = std::min(until, connection->next_look());
     }
     polled.push_back({.fd = wake_.fd(), .events = POLLIN});
     poll(polled.data(), polled.size(), milliseconds_until(until));

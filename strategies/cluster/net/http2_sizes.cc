@@ -90,10 +90,17 @@ void Http2Sizes::end_frame() {
   frame_bytes_ = 0;
 }
 
+bool Http2Sizes::add(const Message& message) {
+  messages_bytes_ += message.bytes;
+  if (message.bytes > limits_.usual_bytes) ++long_messages_;
+  return message.bytes <= limits_.message_bytes && messages_bytes_ <= limits_.messages_bytes;
+}
+
 void Http2Sizes::forget(uint32_t stream) {
   const auto message = messages_.find(stream);
   if (message == messages_.end()) return;
   messages_bytes_ -= message->second.bytes;
+  if (message->second.bytes > limits_.usual_bytes) --long_messages_;
   messages_.erase(message);
 }
 
@@ -104,9 +111,7 @@ bool Http2Sizes::take_data(std::string_view data) {
     if (message.prefix_bytes < message.prefix.size()) {
       if (!fill(message.prefix, message.prefix_bytes, data)) return true;
       message.bytes = message.missing = number(std::span(message.prefix).last<4>());
-      messages_bytes_ += message.bytes;
-      if (message.bytes > limits_.message_bytes || messages_bytes_ > limits_.messages_bytes)
-        return false;
+      if (!add(message)) return false;
     }
     const size_t part = std::min(message.missing, data.size());
     message.missing -= part;

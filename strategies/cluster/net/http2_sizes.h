@@ -17,12 +17,15 @@ class Http2Sizes {
     size_t message_bytes;
     size_t messages_bytes;  // of all that have begun and not ended, as they are announced
     size_t header_bytes;    // of the frames of a header block, and of every other but of data
+    size_t usual_bytes;     // of a message that is not long
   };
   explicit Http2Sizes(Limits limits);
 
   // Takes what comes next. False where something of it is too large, or gRPC would not take it;
   // nothing can be taken after that.
   bool accept(std::string_view bytes);
+  // Whether a long message has begun and not ended.
+  bool in_long_message() const { return long_messages_ > 0; }
 
  private:
   // What has come of a message whose end has not.
@@ -37,6 +40,8 @@ class Http2Sizes {
   bool take_payload(std::string_view& bytes);
   bool begin_frame();
   void end_frame();
+  // Adds a message whose length is known; false where it is too large.
+  bool add(const Message& message);
   void forget(uint32_t stream);
   bool take_data(std::string_view data);
 
@@ -52,7 +57,7 @@ class Http2Sizes {
   size_t block_bytes_ = 0;
   uint32_t last_stream_ = 0;  // that has been opened: each has a higher number than those before
   std::unordered_map<uint32_t, Message> messages_;  // by stream
-  size_t messages_bytes_ = 0;
+  size_t messages_bytes_ = 0, long_messages_ = 0;
 };
 
 }  // namespace cohort::net

@@ -1,5 +1,6 @@
 #include "strategies/cluster/net/http2_guard.h"
 
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <iterator>
@@ -81,8 +82,11 @@ class Http2GuardTest : public ::testing::Test {
     return is_readable(socket) && read(socket.get(), &byte, 1) <= 0;
   }
 
-  std::unique_ptr<Http2Guard> guard_ = std::make_unique<Http2Guard>(net::Http2Sizes::Limits{
-      .message_bytes = 1 << 20, .messages_bytes = 1 << 21, .header_bytes = 4096});
+  std::unique_ptr<Http2Guard> guard_ =
+      std::make_unique<Http2Guard>(net::Http2Sizes::Limits{.message_bytes = 1 << 20,
+                                                           .messages_bytes = 1 << 21,
+                                                           .header_bytes = 4096,
+                                                           .usual_bytes = 1 << 18});
   Descriptor client_, inner_;
 };
 
@@ -112,6 +116,19 @@ TEST_F(Http2GuardTest, HangsUpOnWhoSendsTooMuch) {
   say(client_, http2::frame(http2::kData, 0, 1, http2::message_prefix((1 << 20) + 1)));
   EXPECT_TRUE(has_ended(inner_));
   EXPECT_TRUE(has_ended(client_));
+}
+
+TEST_F(Http2GuardTest, TakesItsTimeForALongMessage) {
+  std::string call = messages(0) + http2::frame(http2::kData, 0, 1, http2::message_prefix(1 << 20));
+  for (int i = 0; i < 64; ++i)
+    call += http2::frame(http2::kData, 0, 1, std::string((1 << 20) / 64, static_cast<char>(i)));
+  call += http2::frame(http2::kData, 0, 1, http2::message_prefix(5) + "after");
+  const auto begin = std::chrono::steady_clock::now();
+  std::thread asking([&] { say(client_, call); });
+  EXPECT_TRUE(hear(inner_, call.size()) == call);
+  asking.join();
+  // It cannot be sooner, however late it may be: 16 pieces, of which the first may be double.
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(14));
 }
 
 TEST_F(Http2GuardTest, NamesTheClient) {

@@ -13,7 +13,7 @@ using net::Http2Sizes;
 using namespace http2;
 
 constexpr Http2Sizes::Limits kLimits = {
-    .message_bytes = 1000, .messages_bytes = 3000, .header_bytes = 300};
+    .message_bytes = 1000, .messages_bytes = 3000, .header_bytes = 300, .usual_bytes = 900};
 
 std::string open(uint32_t stream) { return frame(kHeaders, 4, stream, "h"); }
 
@@ -86,6 +86,24 @@ TEST(Http2Sizes, ForgetAMessageWhoseStreamEnds) {
   for (const std::string& end : {frame(kReset, 0, 1, "code"), frame(kData, kEndStream, 1, "")})
     EXPECT_FALSE(accepts(open(1) + frame(kData, 0, 1, message_prefix(9)) + end +
                          frame(kData, 0, 1, message_prefix(1001))));
+}
+
+TEST(Http2Sizes, TellWhetherALongMessageIsUnderWay) {
+  Http2Sizes sizes(kLimits);
+  const auto after = [&](const std::string& frames) {
+    EXPECT_TRUE(sizes.accept(frames));
+    return sizes.in_long_message();
+  };
+  EXPECT_FALSE(after(std::string(kPreface) + open(1) + frame(kData, 0, 1, message_prefix(900))));
+  EXPECT_FALSE(after(frame(kData, 0, 1, std::string(900, 'x'))));
+  EXPECT_TRUE(after(frame(kData, 0, 1, message_prefix(901))));
+  EXPECT_TRUE(after(open(3) + frame(kData, kEndStream, 3, message(5))));
+  EXPECT_FALSE(after(frame(kData, 0, 1, std::string(901, 'x'))));
+  for (const std::string& end : {frame(kReset, 0, 5, "code"), frame(kData, kEndStream, 7, "")}) {
+    const uint32_t stream = end[3] == kReset ? 5 : 7;
+    EXPECT_TRUE(after(open(stream) + frame(kData, 0, stream, message_prefix(1000))));
+    EXPECT_FALSE(after(end));
+  }
 }
 
 // What gRPC passes over must not shift where messages begin.
