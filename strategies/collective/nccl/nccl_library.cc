@@ -245,7 +245,7 @@ class NcclCollectives final : public DeviceCollectives {
   }
 
   // Returns when `is_done` says so, which throws what goes wrong meanwhile. A step waits here for
-  // the thread that NCCL starts for a bucket, which takes less than the shortest sleep.
+  // the thread that NCCL starts for each bucket, which has little to do.
   void await(std::string_view what, std::optional<std::chrono::milliseconds> limit,
              const std::function<bool()>& is_done) const {
     const Clock::time_point begin = Clock::now();

@@ -124,13 +124,19 @@ TEST(AttentionGrad, MatchesTheFormula) {
     check_gradient(c, {random_tensor(c.q(), 1), random_tensor(c.k(), 2), random_tensor(c.k(), 3)});
 }
 
-// Scores of some -100: a key that is none, whose score of 0 is not masked, has an infinite weight.
-TEST(AttentionOfLowScores, SeesNoKeysBeyondTheLast) {
+// Numbers of bfloat16, whose products add up without an error in float32, in any order.
+Tensor random_bfloat16(const Shape& shape, uint64_t stream, double low, double high) {
+  return random_tensor(shape, stream, low, high).cast(DType::kBFloat16).cast(DType::kFloat64);
+}
+
+// Scores of some -100: a key that is none, whose score of 0 is not masked, has an infinite weight,
+// and so has a query that is none where its lse is taken for that of the next head.
+TEST(AttentionOfLowScores, SeesNoKeysAndQueriesBeyondTheLast) {
   for (const int64_t queries : {1, 64, 65, 100})
-    for (const int64_t keys : {64, 192}) {
-      const Case c = {1, queries, keys, 1, 64, false};
-      const Tensors qkv = {random_tensor(c.q(), 1, 1.9, 2.1), random_tensor(c.k(), 2, -2.1, -1.9),
-                           random_tensor(c.k(), 3)};
+    for (const int64_t keys : {64, 128, 192}) {
+      const Case c = {1, queries, keys, 2, 64, false};
+      const Tensors qkv = {random_bfloat16(c.q(), 1, 1.9, 2.1),
+                           random_bfloat16(c.k(), 2, -2.1, -1.9), random_tensor(c.k(), 3)};
       check_attention(c, qkv);
       check_gradient(c, qkv);
     }
