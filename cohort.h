@@ -24,6 +24,7 @@
 #include "core/data/npy.h"                              // IWYU pragma: export
 #include "core/data/synthetic.h"                        // IWYU pragma: export
 #include "core/device/device.h"                         // IWYU pragma: export
+#include "core/distribute/check_replicas.h"             // IWYU pragma: export
 #include "core/distribute/strategy.h"                   // IWYU pragma: export
 #include "core/graph/gradients.h"                       // IWYU pragma: export
 #include "core/graph/serialization.h"                   // IWYU pragma: export

@@ -165,6 +165,16 @@ CallbackPtr StepReport(const StepReportOptions& options = {});
 // not just at the end of the epoch, as fit() does by itself; also with allow_nan_loss.
 CallbackPtr TerminateOnNaN();
 
+struct CheckReplicasOptions {
+  int64_t every_steps = 100;  // as the optimizer counts them, over all fits: 1 at least
+};
+// Ends fit() with kDataLoss, on all workers, when copies of a variable, of the model or the
+// optimizer, are found to differ between replicas: check_replicas() says how they come to, which
+// are compared and what the error names. It looks before the first step, after every so many, and
+// when training ends, before callbacks that act last save. kFailedPrecondition when training begins
+// under ParameterServerStrategy.
+CallbackPtr CheckReplicas(const CheckReplicasOptions& options = {});
+
 // Validates by the averages that the optimizer keeps (optim::EmaOptions), which are exchanged with
 // the weights for as long; an error of validation leaves them exchanged, until
 // Optimizer::swap_averages() is called once more. What else looks at weights in training sees those
