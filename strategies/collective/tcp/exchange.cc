@@ -258,6 +258,8 @@ std::optional<Error> Exchange::verdict(bool timed_out) const {
       continue;
     const auto& sender = reports[static_cast<size_t>(report->sender)];
     const auto& receiver = reports[static_cast<size_t>(report->receiver)];
+    // Whoever has found that waits for both, and tells.
+    if (!(sender && receiver) && !timed_out && !is_wrong_) continue;
     return mismatch(number, report->sender, sender ? sender->text : "other sizes", report->receiver,
                     receiver ? receiver->text : "other sizes");
   }
