@@ -105,7 +105,13 @@ Tensor Strategy::reduce_over_workers(const std::string& topic, ReduceOp op,
   PerReplica<Tensor> sums(value.size()), counts(value.size());
   together(workers(), [&] { sum_each(value, *axis, sums, counts); });
   const DType dtype = value[0].dtype();
-  const Tensor total = cross_device_ops().reduce(ReduceOp::kSum, of_all_workers(topic, sums));
+  const PerReplica<Tensor> all_sums = of_all_workers(topic, sums);
+  Tensor total;
+  try {
+    total = cross_device_ops().reduce(ReduceOp::kSum, all_sums);
+  } catch (const Error& error) {
+    throw error.with_context(str("the sums along axis ", *axis));
+  }
   if (op == ReduceOp::kSum) return total.cast(dtype);
   const auto all_counts = of_all_workers("the counts of " + topic, counts);
   return mean_of(total, cross_device_ops().reduce(ReduceOp::kSum, all_counts).item(), dtype);

@@ -229,6 +229,11 @@ TEST_F(MultiWorkerTest, CallsWithOtherArgumentsAreAnErrorOnAllAndNoWrongNumber) 
          s.reduce(ReduceOp::kSum, rows(), is_odd ? std::nullopt : std::optional<int64_t>(1));
        },
        "worker:0 is at a reduce by sum along axis 1 of float64 and worker:1 at a reduce by sum"},
+      {[](Strategy& s, bool is_odd) {
+         const Shape shape{2, is_odd ? 3 : 2};
+         s.reduce(ReduceOp::kSum, PerReplica<Tensor>{Tensor::zeros(DType::kFloat64, shape)}, 0);
+       },
+       "the sums along axis 0: replica 0 has float64[2] but replica 1 has float64[3]"},
       {[&](Strategy& s, bool is_odd) { s.gather(rows(), is_odd ? 0 : 1); },
        "worker:0 is at a gather along axis 1 and worker:1 at a gather along axis 0"},
       {[](Strategy& s, bool is_odd) {
