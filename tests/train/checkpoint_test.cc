@@ -471,7 +471,7 @@ TEST(BackupAndRestore, ContinuesWithTheSameBitsAfterABreakAnywhere) {
       SCOPED_TRACE(::testing::Message()
                    << "break after step " << break_at << ", endless " << endless);
       const std::string folder = make_folder();
-      const auto fit = [&](Model model, CallbackPtr extra) {
+      const auto fit = [&](Model model, const CallbackPtr& extra) {
         FitOptions options{.epochs = 3, .verbose = kSilent};
         if (endless) options.steps_per_epoch = 5;
         options.callbacks = {callbacks::BackupAndRestore(folder, {.save_freq = 2}), extra};

@@ -24,6 +24,12 @@ constexpr seconds kFarewell(1);
 
 void print_line(const std::string& line) { print_notice("cohort: " + line + "\n"); }
 
+Error error_without_memory(const Roster& roster, int rank) {
+  return {Code::kResourceExhausted,
+          roster.described(rank) + " has no memory left to take part in the job",
+          roster.name(rank)};
+}
+
 }  // namespace
 
 Member::Member(Roster roster, std::string job_id, Security security,
@@ -35,9 +41,7 @@ Member::Member(Roster roster, std::string job_id, Security security,
       incarnation_(random_incarnation()),
       timing_{options.heartbeat, options.suspect_after, options.dead_after},
       clock_(std::max<milliseconds>(seconds(1), 2 * options.heartbeat)),
-      no_memory_(Code::kResourceExhausted,
-                 roster_.described(rank()) + " has no memory left to take part in the job",
-                 roster_.name(rank())) {
+      no_memory_(error_without_memory(roster_, rank())) {
   join(options.join_timeout);
   pulse_ = start_thread([this] { pulse(); });
 }

@@ -119,7 +119,7 @@ class Member : public Membership, public LeaderLink::Listener, public KeyValueSt
   void suspect_leader(std::chrono::milliseconds silence);
   void lose_leader(const std::string& how);
   void vote();
-  void notice(std::string line);
+  void notice(const std::string& line);
   void print_notices(std::unique_lock<std::mutex>& lock);
   void run_callbacks(std::unique_lock<std::mutex>& lock);
 

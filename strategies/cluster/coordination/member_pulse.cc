@@ -108,7 +108,7 @@ void Member::vote() {
   voted_ = true;
 }
 
-void Member::notice(std::string line) {
+void Member::notice(const std::string& line) {
   notices_.push_back(str(roster_.name(rank()), ": ", line));
   wake_pulse_ = true;
 }

@@ -179,7 +179,7 @@ double loop(const Settings& s, Strategy& strategy, const Model& model, const dat
   const auto step = strategy.function([&](const BatchValues& batch) {
     const Value losses =
         losses::sparse_softmax_cross_entropy(model(batch["image"]), batch["label"]);
-    const Value loss = ops::reduce_sum(losses) / static_cast<double>(batch.global_rows());
+    Value loss = ops::reduce_sum(losses) / static_cast<double>(batch.global_rows());
     optimizer.minimize(loss, model.trainable_variables());
     return loss;
   });

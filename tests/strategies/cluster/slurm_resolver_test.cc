@@ -65,7 +65,7 @@ TEST(SlurmResolver, JobsShareHosts) {
 }
 
 TEST(SlurmResolver, EachTaskHasItsShareOfTheGpus) {
-  const auto gpus = [](int rank, const std::string& visible, SlurmResolverOptions options) {
+  const auto gpus = [](int rank, const std::string& visible, const SlurmResolverOptions& options) {
     return *resolve(step("a,b", "2,1", 3, rank, {{"CUDA_VISIBLE_DEVICES", visible}}), options)
                 .gpus();
   };
@@ -81,7 +81,7 @@ TEST(SlurmResolver, EachTaskHasItsShareOfTheGpus) {
 }
 
 TEST(SlurmResolver, OfFewerGpusThanTasksEachHasOneThatItShares) {
-  const auto gpus = [](int rank, const std::string& visible, SlurmResolverOptions options) {
+  const auto gpus = [](int rank, const std::string& visible, const SlurmResolverOptions& options) {
     return *resolve(step("a,b", "3,2", 5, rank, {{"CUDA_VISIBLE_DEVICES", visible}}), options)
                 .gpus();
   };

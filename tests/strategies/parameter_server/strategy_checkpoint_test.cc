@@ -143,7 +143,8 @@ TEST(Checkpoints, ABackupGivesAChiefItsPlaceAndNotTheWeightsOfBefore) {
          .verbose = Verbose::kSilent});
     return std::pair(history.epochs.size(), model.optimizer().iterations()->value().item());
   };
-  const double epoch = kRows / 2 / 8;
+  constexpr int64_t kSteps = kRows / 2 / 8;
+  const auto epoch = static_cast<double>(kSteps);
   EXPECT_EQ(run(0, 2), std::pair(size_t{2}, 2 * epoch));
   EXPECT_EQ(run(1, 1), std::pair(size_t{1}, 3 * epoch)) << "the backup is the chief's";
   ::testing::internal::CaptureStderr();
@@ -229,13 +230,12 @@ TEST(Checkpoints, GoOnInOtherServersAsWithoutTheBreak) {
     int workers;
     std::optional<int64_t> max_staleness;
   };
-  for (const auto& [name, workers, max_staleness] :
-       {Case{"asynchronous", 1, std::nullopt}, Case{"synchronous", 2, 0}}) {
-    SCOPED_TRACE(name);
+  for (const Case& c : {Case{"asynchronous", 1, std::nullopt}, Case{"synchronous", 2, 0}}) {
+    SCOPED_TRACE(c.name);
     const TemporaryFolder folder("ps");
     const auto job = [&](int servers, int shards) {
-      return Job(servers, workers,
-                 {.max_staleness = max_staleness, .partitioner = FixedShardsPartitioner(shards)});
+      return Job(servers, c.workers,
+                 {.max_staleness = c.max_staleness, .partitioner = FixedShardsPartitioner(shards)});
     };
     const auto expected = trained(job(2, 2), folder.path() + "/whole", 4);
     const std::string path = folder.path() + "/part";

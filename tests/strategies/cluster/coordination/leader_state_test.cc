@@ -66,7 +66,7 @@ class LeaderStateTest : public ::testing::Test {
     message.mutable_join()->set_protocol(kProtocolVersion);
     message.mutable_join()->set_rank(rank);
     message.mutable_join()->set_size(3);
-    message.mutable_join()->set_incarnation(static_cast<uint64_t>(100 + rank));
+    message.mutable_join()->set_incarnation(100 + static_cast<uint64_t>(rank));
     return message;
   }
   proto::FromMember fitting(int rank) const {
@@ -77,7 +77,7 @@ class LeaderStateTest : public ::testing::Test {
   // Of another task that claims the rank.
   proto::FromMember rival(int rank) const {
     proto::FromMember message = fitting(rank);
-    message.mutable_join()->set_incarnation(static_cast<uint64_t>(200 + rank));
+    message.mutable_join()->set_incarnation(200 + static_cast<uint64_t>(rank));
     return message;
   }
   std::shared_ptr<Wire> stranger(const proto::FromMember& first) {

@@ -266,7 +266,7 @@ class IdleConnections {
       address.sin_port = htons(static_cast<uint16_t>(port));
       address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
       sockets_.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-      connect(sockets_.back(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+      (void)connect(sockets_.back(), reinterpret_cast<sockaddr*>(&address), sizeof address);
     }
   }
   ~IdleConnections() {

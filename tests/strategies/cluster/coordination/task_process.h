@@ -11,8 +11,8 @@ namespace cohort::testing {
 // was printed. When it is destroyed, the process is killed.
 class TaskProcess {
  public:
-  TaskProcess(const std::map<std::string, std::string>& environment,
-              const std::vector<std::string>& arguments = {}, int descriptor_limit = 0);
+  explicit TaskProcess(const std::map<std::string, std::string>& environment,
+                       const std::vector<std::string>& arguments = {}, int descriptor_limit = 0);
   ~TaskProcess();
   TaskProcess(const TaskProcess&) = delete;
   TaskProcess& operator=(const TaskProcess&) = delete;
