@@ -85,7 +85,7 @@ Schedule PolynomialDecay(double initial, double decay_steps,
     Value done = ops::minimum(step / decay_steps, number(1));
     if (options.cycle) {
       const Value cycles = ops::maximum(-ops::floor(-step / decay_steps), number(1));
-      done = step / (decay_steps * cycles);
+      done = ops::minimum(step / (decay_steps * cycles), number(1));  // however it is rounded
     }
     return (initial - options.end) * ops::pow(1.0 - done, number(options.power)) + options.end;
   };

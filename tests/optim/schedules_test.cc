@@ -50,6 +50,12 @@ TEST(SchedulesTest, DecayAlongAPolynomial) {
   const Schedule cycle = schedules::PolynomialDecay(0.1, 100, {.end = 0, .cycle = true});
   EXPECT_NEAR(at(cycle, 0), 0.1, 1e-12);
   EXPECT_NEAR(at(cycle, 150), 0.025, 1e-12);
+  // At the end of a cycle a fraction of the step may be rounded to more than 1.
+  for (const auto& [steps, step] : {std::pair(3 / 1.1, 30.0), std::pair(6 / 1.1, 60.0)})
+    EXPECT_NEAR(
+        at(schedules::PolynomialDecay(0.1, steps, {.end = 0.01, .power = 0.5, .cycle = true}),
+           step),
+        0.01, 1e-8);
 }
 
 TEST(SchedulesTest, RefuseArgumentsOutOfRange) {
