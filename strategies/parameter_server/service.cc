@@ -307,10 +307,12 @@ PushResult Service::push(Shard& shard, IncomingPush push) {
   }
   const uint64_t acknowledged = push.acknowledged;
   const Mark mark = push.mark;
+  const bool has_gradient = !push.rows || !push.rows->empty();
   const PushResult result = shard.push(std::move(push));
   if (result.outcome != PushOutcome::kRepeated) lost_.write_down(shard.spec().name, task, mark);
   switch (result.outcome) {
     case PushOutcome::kApplied:
+      if (!has_gradient) break;
       ++applied_;
       ++staleness_[std::min<uint64_t>(result.staleness, staleness_.size() - 1)];
       break;
