@@ -21,8 +21,8 @@ struct ConsistencyOptions {
   // than 1 (Zhang et al. 2016).
   bool scale_learning_rate = false;
   // Asynchronous only: lambda of DC-ASGD (Zheng et al. 2017), g + lambda g g (w - w_pulled), for
-  // dense gradients by which an optimizer moves floating-point variables. The server then keeps,
-  // for each worker, the weights that it has pulled last.
+  // dense gradients by which an optimizer moves floating-point variables that are read whole, not
+  // looked up by rows. The server then keeps, for each worker, the weights that it has pulled last.
   double delay_compensation = 0;
 
   bool synchronous() const { return max_staleness == 0; }

@@ -151,6 +151,9 @@ class Shard {
   // Writes the rows named into `target`, one after the other. Rows of a table that nobody has
   // pushed to have their initial value. kOutOfRange.
   uint64_t pull_rows(int part, std::span<const int64_t> rows, char* target) const;
+  // For a task that has looked rows up: it has no value of one version, for which its gradients
+  // could be compensated.
+  void forget_pulled(const std::string& task);
   // Who writes, and which of the task's writes it is.
   struct Writer {
     std::string task;

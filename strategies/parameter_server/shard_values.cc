@@ -85,6 +85,12 @@ void Shard::read_row(int part, int64_t row, char* target) const {
                 spec_.row_bytes());
 }
 
+void Shard::forget_pulled(const std::string& task) {
+  if (!compensates_) return;
+  const std::lock_guard lock(mutex_);
+  pulled_.erase(task);
+}
+
 uint64_t Shard::pull_rows(int part, std::span<const int64_t> rows, char* target) const {
   require_rows(rows);
   require_part(part);

@@ -360,6 +360,7 @@ UpdateExchange::Values UpdateExchange::values_of(const Pull& pull, const TakeMem
   if (pull.rows >= 0) {
     if (memory == nullptr) memory = service_.buffers().take(bytes);
     values.version = shard.pull_rows(pull.part, pull.numbers(), static_cast<char*>(memory->data));
+    pull.shard->forget_pulled(start_->task);
   } else if (memory != nullptr) {
     values.version = pull.shard->pull_into(pull.part, start_->task, memory->data);
   } else if (pull.part > 0) {
