@@ -38,8 +38,9 @@ ServerVariable::Places ServerVariable::add_pull(Calls& calls, const std::vector<
   for (size_t i = 0; i < num_shards(); ++i) {
     const RowRange range = info->shard_range(i);
     const auto [begin, end] = within(rows, range);
-    // A gradient of no rows has to be computed from the present value, too, where all count.
-    if (begin == end && !session_->consistency().synchronous()) continue;
+    // What moves all rows, or counts everywhere, has to be computed from the present value where
+    // no row is looked up, too.
+    if (begin == end && info->by_rows && !session_->consistency().synchronous()) continue;
     ShardPull pull = pull_of(*info, states[i], i, calls);
     pull.rows.emplace();
     for (size_t at = begin; at < end; ++at) pull.rows->push_back(rows[at] - range.begin);

@@ -73,6 +73,35 @@ TEST(LazyTable, HasNothingKeptForEveryRow) {
   EXPECT_EQ(residuals, "optimizer/power_sgd_residual/dense ");
 }
 
+// By an optimizer that moves all rows, each step changes every shard, looked up or not.
+TEST(EmbeddingLookup, OfOneShardLeavesTheOthersNoStalerForIt) {
+  const auto make_model = [] {
+    set_global_seed(7);
+    auto model = nn::Sequential({nn::Embedding(16, 4), nn::Flatten(), nn::Dense(1)});
+    model.build({{DType::kInt64, {1, 1}}});
+    model.compile({.optimizer = optim::Adam(0.05), .loss = losses::MeanSquaredError()});
+    return model;
+  };
+  // For a while only the first of four shards, and then the last.
+  const std::vector<int64_t> ids = {0, 1, 2, 3, 0, 1, 15, 14, 13, 12};
+  const auto rows = static_cast<int64_t>(ids.size());
+  const auto data =
+      data::from_tensor_slices({{"ids", Tensor::from(ids, {rows, 1})},
+                                {"label", Tensor::full(DType::kFloat32, {rows, 1}, 1)}})
+          .batch(1);
+  const auto train = [&] {
+    Model model = make_model();
+    const History history = model.fit(data, {.epochs = 2, .verbose = Verbose::kSilent});
+    return std::pair(std::move(model), history);
+  };
+  const Job job(1, 1, {.scale_learning_rate = true, .partitioner = FixedShardsPartitioner(4)});
+  expect_trained_as(train().first, job, [&](ParameterServerStrategy&) {
+    const auto [model, history] = train();
+    EXPECT_EQ(history["staleness_max"].back(), 0);
+    return model;
+  });
+}
+
 Options with_lazy_rows() {
   return {.rows_on_first_use = [](const std::string& name, const TensorSpec&) {
     return name.find("embeddings") == std::string::npos
