@@ -13,6 +13,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include "core/base/error.h"
+
 namespace cohort::testing {
 namespace {
 
@@ -29,10 +31,10 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 // What the program needs of this one's environment.
 std::vector<std::string> with_inherited(const std::map<std::string, std::string>& variables) {
   std::vector<std::string> result;
-  for (const auto& [name, value] : variables) result.push_back(name + "=" + value);
+  for (const auto& [name, value] : variables) result.push_back(str(name, "=", value));
   for (const char* name : {"PATH", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "TSAN_OPTIONS",
                            "UBSAN_OPTIONS", "GRPC_VERBOSITY"}) {
-    if (const char* value = std::getenv(name)) result.push_back(std::string(name) + "=" + value);
+    if (const char* value = std::getenv(name)) result.push_back(str(name, "=", value));
   }
   return result;
 }
