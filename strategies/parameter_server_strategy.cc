@@ -121,9 +121,9 @@ ParameterServerOptions server_options(const Options& options, const Task& task) 
                                 .orphaned_after = options.orphaned_after,
                                 .tls = options.tls,
                                 .allow_plaintext = options.allow_plaintext};
+  server.num_servers = static_cast<int>(std::max<size_t>(task.servers.size(), 1));
   if (options.snapshot_folder.empty()) return server;
   server.snapshot_folder = folder_of(options.snapshot_folder, task.index);
-  server.num_servers = static_cast<int>(std::max<size_t>(task.servers.size(), 1));
   server.snapshot_interval = options.snapshot_interval;
   return server;
 }

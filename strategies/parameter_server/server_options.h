@@ -24,7 +24,8 @@ struct ParameterServerOptions {
   // Where the server keeps snapshots of itself and looks for one when it starts; empty: nowhere.
   std::string snapshot_folder = {};
   // How many servers the job has: what is in the folder is refused where another number of them has
-  // written it, for those have had the variables in other shards. 0: that is not known.
+  // written it, for those have had the variables in other shards. Snapshots say it, so that one
+  // which lacks a server's folder is not taken for whole. 0: that is not known.
   int num_servers = 0;
   // Between snapshots that it makes by itself, of which the first comes at once when there are
   // shards, unless there is a log, which has them; 0: when asked to alone, and at its end.

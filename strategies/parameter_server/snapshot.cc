@@ -239,6 +239,30 @@ void require_once(const std::string& variable, std::vector<SavedRows> all) {
               "\": they are of different snapshots; remove the one that is not wanted");
 }
 
+// What the snapshots in a folder's folders say of the servers that wrote them must agree, and each
+// of these must have its folder. Those that do not say are not asked. One that never had a shard
+// may have a folder without a snapshot.
+void require_all_servers(const std::string& folder, const std::vector<std::string>& folders) {
+  int num_servers = 0;
+  std::string by;  // the folder that says so
+  for (const std::string& one : folders) {
+    const int said = facts_of_snapshot(one).num_servers;
+    if (said == 0) continue;
+    if (num_servers != 0 && said != num_servers)
+      invalid(by, " was written by one of ", num_servers, " servers, and ", one, " by one of ",
+              said, ": they are of different snapshots; remove those that are not wanted");
+    num_servers = said;
+    by = one;
+  }
+  for (int server = 0; server < num_servers; ++server) {
+    const std::string one = str(folder, "/ps-", server);
+    std::error_code error;
+    if (!std::filesystem::exists(one, error) && !error)
+      invalid(by, " was written by one of ", num_servers, " servers, and ", one,
+              " is missing: without it the snapshot is not whole");
+  }
+}
+
 void remove_others(const std::string& folder, const std::set<std::string>& kept) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
@@ -428,6 +452,7 @@ std::vector<SavedShard> read_snapshots(const std::string& folder) {
     if (has_snapshot(entry.path().string())) folders.push_back(entry.path().string());
   if (folders.empty()) fail(Code::kNotFound, "there is no snapshot in ", folder);
   std::ranges::sort(folders);
+  require_all_servers(folder, folders);
   std::vector<SavedShard> all;
   std::map<std::string, std::vector<SavedRows>> rows;
   for (const std::string& one : folders)

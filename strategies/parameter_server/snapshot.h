@@ -96,7 +96,9 @@ void go_back_to_previous(const std::string& folder);
 SnapshotFacts facts_of_snapshot(const std::string& folder);
 
 // Those of all folders in a folder, such as one for each server. kInvalidArgument, naming both,
-// where two have the same row of a variable: one of them is from another time.
+// where two have the same row of a variable, or say that other numbers of servers wrote them: one
+// of them is from another time. Where they say how many servers there were, the folders are "ps-0"
+// and so on: kInvalidArgument naming the one that is missing.
 std::vector<SavedShard> read_snapshots(const std::string& folder);
 
 // Removes the snapshot in a folder, with the one before it, and then the folder if it has nothing

@@ -96,6 +96,34 @@ TEST(Checkpoint, IsNotMadeOfSnapshotsOfDifferentTimes) {
   EXPECT_EQ(values_of(fetch(*client, spec)), (std::vector<float>{1, 2, 3, 4}));
 }
 
+// Else the variables that it had would keep their initial values, and nobody would know.
+TEST(Checkpoint, IsNotRestoredWithoutTheFolderOfAServer) {
+  const TemporaryFolder folder("ps");
+  const auto path = [&](int server) { return str(folder.path(), "/ps-", server); };
+  const auto write = [&](int server, int num_servers, const std::string& variable) {
+    parameter_server::SnapshotWriter writer(path(server), {.num_servers = num_servers});
+    writer.add({.spec = whole_shard(variable, kFour), .parts = {floats({1, 2, 3, 4})}});
+    writer.commit();
+  };
+  write(0, 2, "v");
+  TestServer server;
+  const auto client = server.client();
+  for (const char* variable : {"v", "w"})
+    client->create(whole_shard(variable, kFour), [] { return floats({0, 0, 0, 0}); });
+  EXPECT_ERROR(client->restore(folder.path()), Code::kInvalidArgument,
+               str("one of 2 servers, and ", path(1), " is missing"));
+  EXPECT_EQ(values_of(fetch(*client, whole_shard("v", kFour))), (std::vector<float>(4)));
+  write(1, 3, "w");
+  EXPECT_ERROR(client->restore(folder.path()), Code::kInvalidArgument,
+               str(path(0), " was written by one of 2 servers, and ", path(1), " by one of 3"));
+  write(1, 2, "w");
+  EXPECT_EQ(client->restore(folder.path()), 2);
+  // A server that has never had a shard has its folder, and perhaps no snapshot there.
+  EXPECT_TRUE(parameter_server::remove_snapshot(path(1)));
+  std::filesystem::create_directory(path(1));
+  EXPECT_EQ(client->restore(folder.path()), 1);
+}
+
 TEST(Checkpoint, SaysWhichRowsItLacks) {
   ShardSpec spec = whole_shard("w", kFour);
   parameter_server::SavedShard half{.about = {.spec = spec}, .rows = 2, .load = nullptr};
