@@ -118,7 +118,8 @@ class Service {
   // Restores the shards that are there from a snapshot, or from all those in a folder's folders
   // (read_snapshots), which may have cut the variables into other shards; the marks of pushes only
   // where a shard is the same. A server without shards makes those of its snapshot. Returns how
-  // many. All of them or, where it is refused, none: kNotFound where there is no snapshot,
+  // many. All of them or, where it is refused, none: kNotFound where there is no snapshot, or
+  // a server's own one has shards, of which none is here (both names are in the message),
   // kInvalidArgument where a shard is another one in it, kResourceExhausted where there is no
   // memory for the rows of all tables; that of rows which go is free for others only afterwards.
   // Only where a file cannot be read any more after it has been checked (kDataLoss), the shards

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/comma_separated.h"
 #include "core/base/error.h"
 #include "strategies/parameter_server/reshard.h"
 #include "strategies/parameter_server/same_shard.h"
@@ -42,6 +43,20 @@ std::vector<Restoring> find_in(const std::vector<SavedShard>& saved,
     }
   }
   return found;
+}
+
+// Shards made of a snapshot beside those that are there would be used by nobody.
+[[noreturn]] void refuse_other_names(const std::string& folder,
+                                     const std::vector<SavedShard>& saved,
+                                     const std::vector<std::shared_ptr<Shard>>& present) {
+  constexpr size_t kNamesShown = 3;
+  const auto there = [](const SavedShard& one) { return str('"', one.about.spec.name, '"'); };
+  const auto here = [](const std::shared_ptr<Shard>& one) {
+    return str('"', one->spec().name, '"');
+  };
+  fail(Code::kNotFound, "the snapshot in ", folder, " has none of this server's shards: it has ",
+       comma_separated(saved, there, kNamesShown), ", and the server ",
+       comma_separated(present, here, kNamesShown));
 }
 
 // Room that shards have for more rows than are in use, while this is alive.
@@ -206,8 +221,10 @@ int64_t Service::restore_from(const std::string& folder) {
   // Another one would give back the room that this one makes.
   const std::lock_guard lock(restore_mutex_);
   // All is looked at, and the memory taken, before anything changes.
-  const std::vector<Restoring> restored = find_in(saved, shards());
-  if (is_own && restored.empty()) return make_shards(saved);
+  const auto present = shards();
+  if (is_own && present.empty()) return make_shards(saved);
+  const std::vector<Restoring> restored = find_in(saved, present);
+  if (is_own && restored.empty() && !saved.empty()) refuse_other_names(folder, saved, present);
   Rooms rooms;
   for (const Restoring& one : restored) rooms.make(one.shard, one.rows);
   std::vector<std::shared_ptr<Shard>> changed;

@@ -408,6 +408,30 @@ TEST(Snapshot, IsNotFoundWhereThereIsNone) {
   EXPECT_ERROR(server.client()->restore(folder.path() + "/none"), Code::kNotFound, "none");
 }
 
+TEST(Snapshot, OfOtherNamesIsRefusedByAServerThatHasShards) {
+  const TemporaryFolder folder("ps");
+  const auto make = [](ParameterClient& client, const std::string& name, float value) {
+    client.create(whole_shard(name, kFour),
+                  [value] { return Tensor::full(DType::kFloat32, {4}, value); });
+  };
+  {
+    TestServer server;
+    for (const char* name : {"a", "b", "c", "d"}) make(*server.client(), name, 1);
+    server.client()->snapshot(folder.path());
+  }
+  TestServer server;
+  const auto client = server.client();
+  make(*client, "dense_1", 2);
+  EXPECT_ERROR(client->restore(folder.path()), Code::kNotFound,
+               R"(it has "a", "b", "c" and 1 more, and the server "dense_1")");
+  EXPECT_EQ(server->statistics().shards, 1u) << "none is made that nobody uses";
+  make(*client, "a", 2);
+  EXPECT_EQ(client->restore(folder.path()), 1);
+  EXPECT_EQ(values_of(fetch(*client, whole_shard("a", kFour))), (std::vector<float>(4, 1)));
+  EXPECT_EQ(values_of(fetch(*client, whole_shard("dense_1", kFour))), (std::vector<float>(4, 2)));
+  EXPECT_EQ(TestServer().client()->restore(folder.path()), 4) << "one without shards makes them";
+}
+
 // --- What a snapshot takes beside the values
 
 class LargeServer : public ::testing::Test {
