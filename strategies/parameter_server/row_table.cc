@@ -95,8 +95,9 @@ char* RowTable::address(int part, int64_t place) const {
 
 void RowTable::require_room(int64_t rows) const {
   if (rows > spec_.lazy->max_rows)
-    fail(Code::kResourceExhausted, "shard \"", spec_.name, "\" may have ", spec_.lazy->max_rows,
-         " rows, has ", rows_in_use(), ", and would have ", rows);
+    fail(Code::kResourceExhausted, "shard \"", spec_.name, "\" of variable \"", spec_.variable,
+         "\" may have ", spec_.lazy->max_rows, " rows (RowInitializer::max_rows), has ",
+         rows_in_use(), ", and would have ", rows);
 }
 
 std::vector<int64_t> RowTable::make(std::span<const int64_t> rows) {

@@ -19,7 +19,8 @@ struct RowInitializer {
   double a = 0;  // the constant; the lower bound; the mean
   double b = 0;  // the upper bound; the standard deviation
   uint64_t seed = 0;
-  int64_t max_rows = int64_t{1} << 24;  // that a shard may hold
+  // That a shard may hold; more shards of a variable hold more.
+  int64_t max_rows = int64_t{1} << 24;
   bool operator==(const RowInitializer&) const = default;
 };
 

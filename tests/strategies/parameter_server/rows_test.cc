@@ -200,7 +200,8 @@ TEST(LazyRows, AreNoMoreThanAllowed) {
          .rows = rows});
   };
   push({5, 7, 5});
-  EXPECT_ERROR(push({5, 8}), Code::kResourceExhausted, "may have 2 rows");
+  EXPECT_ERROR(push({5, 8}), Code::kResourceExhausted,
+               "of variable \"table\" may have 2 rows (RowInitializer::max_rows)");
   EXPECT_EQ(server->statistics().rows, 2u);
   EXPECT_ERROR(fetch(*client, whole_shard("table", {DType::kFloat32, {1, 4}})),
                Code::kInvalidArgument, "first use");
