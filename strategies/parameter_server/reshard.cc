@@ -5,20 +5,10 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "strategies/parameter_server/same_shard.h"
 
 namespace cohort::parameter_server {
 namespace {
-
-// Which part of `saved` is slot `name`; part 0 is the value.
-size_t part_named(const ShardState& saved, const ShardSpec& wanted, int part) {
-  if (part == 0) return 0;
-  const std::string& name = wanted.update.slots[static_cast<size_t>(part - 1)].name;
-  const auto& slots = saved.spec.update.slots;
-  const auto found = std::ranges::find(slots, name, &optim::UpdateRule::Slot::name);
-  if (found == slots.end())
-    invalid("the snapshot has no slot \"", name, "\" of variable \"", wanted.variable, '"');
-  return static_cast<size_t>(found - slots.begin()) + 1;
-}
 
 // Those that both have: there are some.
 void copy_rows(const ShardState& from, ShardState& to) {
@@ -27,7 +17,7 @@ void copy_rows(const ShardState& from, ShardState& to) {
                 end = std::min(from.spec.begin + from.spec.rows, wanted.begin + wanted.rows);
   const size_t row = wanted.row_bytes();
   for (int part = 0; part < wanted.num_parts(); ++part) {
-    const Tensor& source = from.parts[part_named(from, wanted, part)];
+    const Tensor& source = from.parts[static_cast<size_t>(part)];
     std::memcpy(
         static_cast<char*>(to.parts[static_cast<size_t>(part)].raw()) +
             static_cast<size_t>(begin - wanted.begin) * row,
@@ -60,17 +50,14 @@ int64_t count_rows(const ShardSpec& wanted, const std::vector<SavedShard>& saved
 // The same, themselves.
 void append_rows(const ShardState& from, ShardState& to) {
   const size_t bytes = to.spec.row_bytes();
-  std::vector<size_t> sources;
-  for (int part = 0; part < to.spec.num_parts(); ++part)
-    sources.push_back(part_named(from, to.spec, part));
   for (size_t i = 0; i < from.row_ids->size(); ++i) {
     const auto row = moved((*from.row_ids)[i], from.spec, to.spec);
     if (!row) continue;
     const size_t place = to.row_ids->size();
     to.row_ids->push_back(*row);
-    for (size_t part = 0; part < sources.size(); ++part)
+    for (size_t part = 0; part < to.parts.size(); ++part)
       std::memcpy(static_cast<char*>(to.parts[part].raw()) + place * bytes,
-                  static_cast<const char*>(from.parts[sources[part]].raw()) + i * bytes, bytes);
+                  static_cast<const char*>(from.parts[part].raw()) + i * bytes, bytes);
   }
 }
 
@@ -122,7 +109,7 @@ std::optional<AssembledShard> assemble(const ShardSpec& wanted,
     result.version = std::max(result.version, one.about.version);
     result.updates = std::max(result.updates, one.about.updates);
     if (!overlap(spec, wanted)) continue;
-    for (int part = 0; part < wanted.num_parts(); ++part) part_named(one.about, wanted, part);
+    require_same_contents(wanted, spec);
     sources.push_back(one);
   }
   if (!is_there) return std::nullopt;

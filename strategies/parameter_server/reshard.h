@@ -18,7 +18,8 @@ struct AssembledShard {
 
 // From those of a snapshot, whatever rows each of these has: value and slots, without marks, which
 // belong to the old shards. Nothing where the snapshot lacks the variable; kInvalidArgument where
-// it has another one of that name, without some rows or slots, or a table of rows for what is none.
+// it has another one of that name, without some rows, with other slots or another initializer of
+// rows on first use (require_same_contents), or a table of rows for what is none.
 std::optional<AssembledShard> assemble(const ShardSpec& wanted,
                                        const std::vector<SavedShard>& saved);
 

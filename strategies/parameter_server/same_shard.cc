@@ -47,6 +47,12 @@ bool same_slots(const ShardSpec& a, const ShardSpec& b) {
   });
 }
 
+bool same_initializer(const ShardSpec& a, const ShardSpec& b) {
+  if (!a.lazy || !b.lazy) return a.lazy.has_value() == b.lazy.has_value();
+  const RowInitializer &x = *a.lazy, &y = *b.lazy;
+  return std::tie(x.kind, x.a, x.b, x.seed) == std::tie(y.kind, y.a, y.b, y.seed);
+}
+
 [[noreturn]] void refuse(const ShardSpec& present, const std::string& was, const std::string& is) {
   invalid("shard \"", present.name, "\" has been created with ", was, ", now with ", is);
 }
@@ -69,6 +75,14 @@ void require_same(const ShardSpec& present, const ShardSpec& wanted) {
   if (!same_rows(present, wanted)) refuse(present, rows_of(present), rows_of(wanted));
   if (!same_slots(present, wanted)) refuse(present, slots_of(present), slots_of(wanted));
   if (present.lazy != wanted.lazy) refuse(present, first_use_of(present), first_use_of(wanted));
+}
+
+void require_same_contents(const ShardSpec& present, const ShardSpec& saved) {
+  if (present.variable != saved.variable || present.whole != saved.whole)
+    refuse(present, rows_of(present), rows_of(saved));
+  if (!same_slots(present, saved)) refuse(present, slots_of(present), slots_of(saved));
+  if (!same_initializer(present, saved))
+    refuse(present, first_use_of(present), first_use_of(saved));
 }
 
 void require_same_update(const ShardSpec& present, const ShardSpec& wanted,

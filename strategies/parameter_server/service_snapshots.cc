@@ -36,7 +36,7 @@ std::vector<Restoring> find_in(const std::vector<SavedShard>& saved,
       return other.name == spec.name && other.begin == spec.begin && other.rows == spec.rows;
     });
     if (same != saved.end()) {
-      require_same(spec, same->about.spec);
+      require_same_contents(spec, same->about.spec);
       found.push_back({shard, same->rows, same->load});
     } else if (auto assembled = assemble(spec, saved)) {
       found.push_back({shard, assembled->rows, std::move(assembled->load)});

@@ -134,6 +134,36 @@ TEST(Checkpoint, SaysWhichRowsItLacks) {
   EXPECT_ERROR(parameter_server::assemble(spec, {half}), Code::kInvalidArgument, "[5]");
 }
 
+// Whether the saved shard has the same rows or others.
+TEST(Checkpoint, IsOfTheSameSlotsAndInitializerAndAnyMaxRows) {
+  const ShardSpec table = lazy_table(100, 2, {.a = 5, .seed = 1, .max_rows = 2});
+  for (const int64_t rows : {100, 50}) {
+    SCOPED_TRACE(rows);
+    const TemporaryFolder folder("ps");
+    {
+      parameter_server::SnapshotWriter writer(folder.path());
+      writer.add(state_with(table, {1, 2}, 7));
+      writer.commit();
+    }
+    const auto restore_as = [&](ShardSpec wanted) {
+      wanted.rows = rows;
+      TestServer server;
+      const auto client = server.client();
+      client->create(wanted, [] { return Tensor(); });
+      return client->restore(folder.path());
+    };
+    ShardSpec other = table;
+    other.lazy->max_rows = 10;
+    EXPECT_EQ(restore_as(other), 1);
+    other = table;
+    other.lazy->seed = 2;
+    EXPECT_ERROR(restore_as(other), Code::kInvalidArgument, "with seed 1");
+    other = table;
+    other.update.slots[0].initial = 3;
+    EXPECT_ERROR(restore_as(other), Code::kInvalidArgument, "slots");
+  }
+}
+
 // Tables, some of whose rows are in use, are cut anew as well.
 TEST(Checkpoint, HasTheRowsInUseOfTablesThatAreCutAnew) {
   const TemporaryFolder folder("ps");
