@@ -121,6 +121,7 @@ struct Bytes {
 // --- Mistakes: what is wrong, or "".
 
 std::string fault_of_reduction(ReduceOp op, DType dtype) {
+  if (!is_reduce_op(op)) return str("there is no reduce op ", static_cast<int64_t>(op));
   if (dtype == DType::kBool) return "bool tensors cannot be reduced";
   if (op == ReduceOp::kMean && !is_floating(dtype))
     return str("the mean needs a floating dtype, got ", dtype, "; sum and divide instead");
@@ -195,6 +196,59 @@ struct Fault {
   }
 };
 
+// The memory that a rank needs for a call that has no other mistake.
+struct Memory {
+  const void* source = nullptr;
+  int64_t source_bytes = 0;
+  const void* target = nullptr;
+  int64_t target_bytes = 0;
+};
+
+struct MemoryOf {
+  int rank;
+
+  // Of a reduction the source has been looked at; of an all-reduce a target may be missing.
+  Memory operator()(const BarrierCall&) const { return {}; }
+  Memory operator()(const AllReduceCall&) const { return {}; }
+  Memory operator()(const ReduceCall& c) const {
+    return {.target = c.target, .target_bytes = at_root(c, bytes(c.count, c.dtype))};
+  }
+  Memory operator()(const ReduceScatterCall& c) const {
+    return {.target = c.target, .target_bytes = bytes(own(c.counts), c.dtype)};
+  }
+  Memory operator()(const BroadcastCall& c) const {
+    return {c.source, at_root(c, c.bytes), c.target, c.bytes};
+  }
+  Memory operator()(const AllGatherCall& c) const {
+    return {c.source, own(c.bytes), c.target, sum(c.bytes)};
+  }
+  Memory operator()(const GatherCall& c) const {
+    return {c.source, own(c.bytes), c.target, at_root(c, sum(c.bytes))};
+  }
+  Memory operator()(const ScatterCall& c) const {
+    return {c.source, at_root(c, sum(c.bytes)), c.target, own(c.bytes)};
+  }
+  Memory operator()(const AllToAllCall& c) const {
+    return {c.source, sum(c.send_bytes), c.target, sum(c.receive_bytes)};
+  }
+
+  int64_t own(std::span<const int64_t> sizes) const { return sizes[static_cast<size_t>(rank)]; }
+  template <typename Rooted>
+  int64_t at_root(const Rooted& call, int64_t bytes) const {
+    return rank == call.root ? bytes : 0;
+  }
+};
+
+std::string fault_of_memory(const Memory& memory, int rank) {
+  const auto fault = [&](std::string_view name, const void* at, int64_t bytes) {
+    return at == nullptr && bytes > 0
+               ? str("on rank ", rank, " the ", name, " of ", bytes, " bytes is null")
+               : "";
+  };
+  return first(fault("source", memory.source, memory.source_bytes),
+               fault("target", memory.target, memory.target_bytes));
+}
+
 // --- Equality, by a hash of all that must be equal
 
 class Hash {
@@ -264,7 +318,8 @@ std::string describe(const Call& call) { return std::visit(Description{}, call);
 int64_t bytes_of(const Call& call) { return std::visit(Bytes{}, call); }
 
 std::optional<Error> find_mistake(const Call& call, int rank, int size) {
-  const std::string fault = std::visit(Fault{rank, size}, call);
+  std::string fault = std::visit(Fault{rank, size}, call);
+  if (fault.empty()) fault = fault_of_memory(std::visit(MemoryOf{rank}, call), rank);
   if (fault.empty()) return std::nullopt;
   return Error(Code::kInvalidArgument, describe(call) + ": " + fault);
 }

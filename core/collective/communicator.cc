@@ -8,6 +8,8 @@ void check_send(const SendCall& call, int rank, int size) {
             "; allowed is another rank of the group");
   if (call.tag < 0) invalid("a message has the tag ", call.tag, "; allowed are 0 and up");
   if (call.bytes < 0) invalid("a message has ", call.bytes, " bytes");
+  if (call.source == nullptr && call.bytes > 0)
+    invalid("the source of a message of ", call.bytes, " bytes is null");
 }
 
 void check_receive(const ReceiveCall& call, int rank, int size) {
@@ -18,6 +20,8 @@ void check_receive(const ReceiveCall& call, int rank, int size) {
   if (call.tag < 0 && call.tag != kAnyTag)
     invalid("a receive asks for the tag ", call.tag, "; allowed are 0 and up, or kAnyTag");
   if (call.capacity < 0) invalid("a receive has room for ", call.capacity, " bytes");
+  if (call.target == nullptr && call.capacity > 0)
+    invalid("the target of a receive with room for ", call.capacity, " bytes is null");
 }
 
 void refuse_unknown_message(int64_t id) {

@@ -26,7 +26,11 @@ ReduceOp reduce_op_from_name(std::string_view name) {
   return static_cast<ReduceOp>(at - std::begin(kNames));
 }
 
-std::string_view reduce_op_name(ReduceOp op) { return kNames[static_cast<size_t>(op)]; }
+bool is_reduce_op(ReduceOp op) { return op >= ReduceOp::kSum && op <= ReduceOp::kBitXor; }
+
+std::string_view reduce_op_name(ReduceOp op) {
+  return is_reduce_op(op) ? kNames[static_cast<size_t>(op)] : "unknown";
+}
 
 bool is_bitwise(ReduceOp op) { return op >= ReduceOp::kBitAnd; }
 

@@ -21,6 +21,8 @@ enum class ReduceOp : int64_t {
 
 // "sum", "MEAN", "bit_and", ...: in any case. kInvalidArgument lists the allowed names.
 ReduceOp reduce_op_from_name(std::string_view name);
+// Whether it is one of those, which a number may not be.
+bool is_reduce_op(ReduceOp op);
 std::string_view reduce_op_name(ReduceOp op);
 bool is_bitwise(ReduceOp op);
 

@@ -14,7 +14,7 @@ namespace {
 void check_reduction(const std::vector<TensorSpec>& values, const Attributes& attributes) {
   if (values.empty()) invalid("there is nothing to reduce");
   const int64_t op = attributes.get<int64_t>("op");
-  if (op < 0 || op > static_cast<int64_t>(ReduceOp::kBitXor)) invalid(op, " is not a reduce op");
+  if (!is_reduce_op(static_cast<ReduceOp>(op))) invalid(op, " is not a reduce op");
   for (const auto& value : values) {
     require_number(value, "values");
     if (op == static_cast<int64_t>(ReduceOp::kMean)) require_floating(value, "values of a mean");

@@ -231,6 +231,7 @@ TEST_P(CommunicatorConformanceTest, WrongCallsAreRefusedThoughAllAgree) {
       {all_reduce({2}, DType::kBool), "bool"},
       {all_reduce({2}, DType::kInt64, ReduceOp::kMean), "floating dtype, got int64"},
       {all_reduce({2}, DType::kFloat32, ReduceOp::kBitAnd), "integer dtype, got float32"},
+      {all_reduce({2}, DType::kFloat32, static_cast<ReduceOp>(77)), "no reduce op 77"},
       {all_reduce({2, -1}), "-1 elements"},
       {all_reduce_of_nothing(), "not defined"},
       {ReduceCall{nullptr, nullptr, 1, DType::kFloat32, ReduceOp::kSum, 0}, "not defined"},
@@ -248,6 +249,10 @@ TEST_P(CommunicatorConformanceTest, WrongCallsAreRefusedThoughAllAgree) {
       {broadcast(4, size()), str("from 0 to ", size() - 1)},
       {broadcast(4, -1), str("from 0 to ", size() - 1)},
       {broadcast(-4, 0), "negative"},
+      {BroadcastCall{nullptr, nullptr, 4, 0}, "of 4 bytes is null"},
+      {AllGatherCall{nullptr, nullptr, keep(sizes(size(), 4, 4))}, "source of 4 bytes is null"},
+      {AllToAllCall{nullptr, keep(sizes(size(), 4, 4)), nullptr, keep(sizes(size(), 4, 4))},
+       str("source of ", 4 * size(), " bytes is null")},
       {AllToAllCall{nullptr, keep(sizes(size() + 1, 0, 0)), nullptr, keep(sizes(size(), 0, 0))},
        str(size() + 1, " sizes for ", size(), " ranks")},
   };

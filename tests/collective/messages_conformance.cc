@@ -169,6 +169,8 @@ TEST_P(CommunicatorConformanceTest, WrongMessagesAreRefusedAtOnce) {
       refused([&] { communicator.start_receive({&byte, 1}); });
     } else {
       refused([&] { communicator.start_send({&byte, -1, other}); });
+      refused([&] { communicator.start_send({nullptr, 1, other}); });
+      refused([&] { communicator.start_receive({nullptr, 1, other}); });
       refused([&] { communicator.start_send({&byte, 1, other, -1}); });
       refused([&] { communicator.start_receive({&byte, -1, other}); });
       refused([&] { communicator.start_receive({&byte, 1, other, -2}); });
