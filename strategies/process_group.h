@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -41,8 +42,9 @@ struct ProcessGroupOptions {
 // Construction waits until all processes are there, destruction until all have come to it. A
 // process on its own is a group of one. When a process dies, falls silent, leaves by an exception,
 // or comes to the end, which is a barrier, while others are in another collective, what waits in
-// these, or in groups that were made of this one (split), ends with an error that names it. One
-// thread at a time.
+// these, or in groups that were made of this one (split), ends with an error that names it. Where
+// one is lost, or fails, before all have come to the end, and no call has thrown anything, it is an
+// error for run_main() all the same (fail_at_exit). One thread at a time.
 class ProcessGroup {
  public:
   // The errors of resolve_cluster(), Membership::join() and make_communicators(); kInvalidArgument
@@ -66,13 +68,18 @@ class ProcessGroup {
   // has not come within `timeout`, kDeadlineExceeded names all who have not, to those who wait and
   // to those who come later; the group goes on, unlike after a call whose limit is over. From any
   // thread.
-  void barrier(const std::string& name, std::chrono::milliseconds timeout) {
-    link_->barrier(name, timeout);
-  }
+  void barrier(const std::string& name, std::chrono::milliseconds timeout);
 
  private:
+  // The end where no exception is on its way, and where one is.
+  void end_well(bool program_knows);
+  void end_badly();
+
   std::shared_ptr<WorkerLink> link_;
   bool is_beside_strategy_;  // which leaves the job
+  // Whether a call of this or of its parts, which may outlive it, has thrown an error or made one:
+  // the program knows of what has ended the group.
+  std::shared_ptr<std::atomic<bool>> has_thrown_ = std::make_shared<std::atomic<bool>>(false);
   std::unique_ptr<Communicator> communicator_;
   int exceptions_;      // on their way when this was made
   FailureWatch watch_;  // last: it uses what is above

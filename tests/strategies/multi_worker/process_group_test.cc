@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/program.h"
 #include "strategies/multi_worker_mirrored_strategy.h"
 #include "tests/strategies/cluster/coordination/job.h"
 
@@ -213,6 +214,48 @@ TEST(ProcessGroupTest, WhoWaitsInAPartLearnsThatTheJobHasFailed) {
       EXPECT_EQ(error.peer(), "worker:0") << error.what();
     });
     EXPECT_THAT(errors, ::testing::ElementsAre("out of luck", "", ""));
+  }
+}
+
+// The exit code of a program of two processes, of which the second may end by an error of its own;
+// the first calls `call` then.
+int exit_code_of(bool fails, CommunicationBackend backend,
+                 const std::function<void(collective::ProcessGroup&)>& call) {
+  const LocalJob job(2);
+  return run_main([&] {
+    const auto errors = on_threads(job.size(), [&](int rank) {
+      collective::ProcessGroup group(
+          {.resolver = std::make_shared<LiteralResolver>(job.resolver(rank)), .backend = backend});
+      collective::barrier(group);
+      if (rank == 0) return call(group);
+      if (fails) throw std::runtime_error("out of luck");
+    });
+    EXPECT_THAT(errors, ::testing::ElementsAre("", fails ? "out of luck" : ""));
+  });
+}
+
+TEST(ProcessGroupTest, WhatEndsTheJobBeforeAllHaveComeToTheEndIsTheExitCode) {
+  for (const auto backend : {CommunicationBackend::kSharedMemory, CommunicationBackend::kTcp}) {
+    EXPECT_EQ(exit_code_of(false, backend, [](collective::ProcessGroup&) {}), 0);
+    EXPECT_EQ(exit_code_of(true, backend, [](collective::ProcessGroup&) {}),
+              exit_code(Code::kAborted));
+  }
+}
+
+// Such a program may join again, or end with a code of its own.
+TEST(ProcessGroupTest, WhatACallHasThrownIsLeftToTheProgram) {
+  for (const auto backend : {CommunicationBackend::kSharedMemory, CommunicationBackend::kTcp}) {
+    EXPECT_EQ(exit_code_of(true, backend,
+                           [](collective::ProcessGroup& group) {
+                             EXPECT_THROW(collective::all_reduce(group, Tensor::scalar(1.0f)),
+                                          Error);
+                           }),
+              0);
+    EXPECT_EQ(exit_code_of(true, backend,
+                           [](collective::ProcessGroup& group) {
+                             EXPECT_THROW(group.barrier("never", kPlenty), Error);
+                           }),
+              0);
   }
 }
 
