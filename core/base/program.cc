@@ -142,7 +142,8 @@ void print_by_the_line_into_pipes() {
   if (is_pipe && ::__fbufsize(stdout) == 0) std::setvbuf(stdout, nullptr, _IOLBF, 0);
 }
 
-// Errors quote what files, peers and variables of the environment say.
+// Errors quote what files, peers and variables of the environment say. No notice: what its sink
+// refers to may have gone with the body.
 void print_error(const std::exception& error) {
   std::fprintf(stderr, "error: %s\n", printable_lines(error.what()).c_str());
 }

@@ -64,9 +64,9 @@ inline constexpr int kExitResumable = 42;
 // gives 1.
 int run_main(const std::function<void()>& body);
 
-// For an error where nothing can be thrown, as in a destructor: prints it as run_main() would,
-// which gives its exit code where `body` ends well all the same. Of several the first counts.
-// Thread-safe.
+// For an error where nothing can be thrown, as in a destructor: prints the line of run_main() as a
+// notice (print_notice()), since the program hears of it in no other way, and has run_main() give
+// its exit code where `body` ends well all the same. Of several the first counts. Thread-safe.
 void fail_at_exit(const Error& error);
 
 }  // namespace cohort

@@ -10,12 +10,14 @@
 #include <sched.h>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "core/base/notice.h"
 
 namespace cohort {
 namespace {
@@ -71,6 +73,21 @@ TEST(RunMain, PrintsNothingOfAnErrorThatATerminalWouldObey) {
   EXPECT_EQ(run([] { invalid("a\x1b]0;title\x07 of\nb\x9b"); }).said,
             "error: INVALID_ARGUMENT: a?]0;title? of\nb?\n");
   EXPECT_EQ(run([] { throw std::runtime_error("\r\x1b[2K"); }).said, "error: ??[2K\n");
+  EXPECT_EQ(run([] { fail_at_exit(Error(Code::kUnavailable, "a\x1b[2K\r is gone")); }).said,
+            "error: UNAVAILABLE: a?[2K? is gone\n");
+}
+
+// What is thrown passes the program, which may have let go of what its sink uses.
+TEST(RunMain, GivesTheSinkOfNoticesOnlyWhatCouldNotBeThrown) {
+  std::string noticed;
+  set_notice_sink([&](std::string_view lines) { noticed += lines; });
+  const Ended ended = run([] {
+    fail_at_exit(Error(Code::kUnavailable, "worker:1 is gone"));
+    invalid("no such flag");
+  });
+  set_notice_sink({});
+  EXPECT_EQ(noticed, "error: UNAVAILABLE: worker:1 is gone\n");
+  EXPECT_EQ(ended.said, "error: INVALID_ARGUMENT: no such flag\n");
 }
 
 // What a process prints to a pipe, by a standard output that is as new, and is killed then.
