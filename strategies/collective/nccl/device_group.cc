@@ -3,10 +3,12 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <thread>
 
 #include "core/base/start_threads.h"
 #include "core/collective/forwarding_communicator.h"
+#include "core/collective/split.h"
 
 namespace cohort {
 namespace {
@@ -52,12 +54,10 @@ void on_threads(const Ranks& ranks, const std::function<void(size_t)>& body) {
   if (first) throw *first;
 }
 
-// What every rank says, by rank.
-std::vector<std::string> gather_words(Communicator& ranks, const std::string& own) {
-  const auto size = static_cast<size_t>(ranks.size());
-  std::vector<int64_t> lengths(size);
-  const auto length = static_cast<int64_t>(own.size());
-  ranks.all_gather(&length, lengths.data(), std::vector<int64_t>(size, sizeof(int64_t)));
+// What every rank says of `topic`, by rank.
+std::vector<std::string> gather_words(Communicator& ranks, std::string_view topic,
+                                      const std::string& own) {
+  const std::vector<int64_t> lengths = tell_all(ranks, topic, static_cast<int64_t>(own.size()));
   int64_t total = 0;
   for (const int64_t l : lengths) total += l;
   std::string all(static_cast<size_t>(total), '\0');
@@ -109,7 +109,7 @@ std::string failure_of(Communicator& ranks, const std::function<void()>& attempt
   } catch (const Error& error) {
     own = error.what();
   }
-  const auto failures = gather_words(ranks, own);
+  const auto failures = gather_words(ranks, "the outcome on devices", own);
   for (size_t r = 0; r < failures.size(); ++r)
     if (!failures[r].empty()) return str("rank ", r, ": ", failures[r]);
   return {};
@@ -147,7 +147,8 @@ DeviceGroup add_device_collectives(std::vector<std::unique_ptr<Communicator>> ra
   const auto gate = std::make_shared<LaunchGate>(static_cast<int>(ranks.size()));
   DeviceGroup group;
   on_threads(ranks, [&](size_t t) {
-    const auto said = gather_words(*ranks[t], introduce(*options.library, options.devices[t]));
+    const auto said = gather_words(*ranks[t], "the devices of ranks",
+                                   introduce(*options.library, options.devices[t]));
     std::string missing = find_obstacle(said);
     if (missing.empty()) {
       missing = join(*ranks[t], options, options.devices[t], gate, joined[t]);

@@ -186,5 +186,28 @@ TEST(DeviceGroup, FailsForAllWhereItIsAskedForAndOneCannotJoin) {
   }
 }
 
+// Of as many bytes as the length of what ranks say of their devices.
+TEST(DeviceGroup, IsNotTakenForAnotherCall) {
+  Library library;
+  auto ranks = make_in_process_communicators(2);
+  std::vector<std::unique_ptr<Communicator>> own;
+  own.push_back(std::move(ranks[0]));
+  std::thread other([&] {
+    const int64_t word = 1;
+    int64_t all[2];
+    EXPECT_THROW(ranks[1]->all_gather(&word, all, std::vector<int64_t>(2, sizeof word)), Error);
+    ranks[1].reset();
+  });
+  try {
+    add_device_collectives(std::move(own), {.library = &library, .devices = gpus(1)});
+    ADD_FAILURE() << "it has taken a length from somewhere else";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_NE(error.message().find("for the devices of ranks"), std::string::npos)
+        << error.message();
+  }
+  other.join();
+}
+
 }  // namespace
 }  // namespace cohort
