@@ -2,10 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,24 +22,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
-
-// Whether it is stopped, as by SIGSTOP.
-bool is_stopped(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const size_t name_end = text.rfind(')');
-  return name_end != std::string::npos && text.substr(name_end, 3) == ") T";
-}
-
-// The guard, its supervisor and that one's tasks.
-std::vector<pid_t> processes_of(const Launched& launched) {
-  std::vector<pid_t> out = {launched.pid()};
-  for (size_t i = 0; i < out.size(); ++i) {
-    const auto children = children_of(out[i]);
-    out.insert(out.end(), children.begin(), children.end());
-  }
-  return out;
-}
 
 // Ends.
 
@@ -327,81 +306,6 @@ TEST(LauncherSignal, ArrivesThoughAShellHadItIgnored) {
   launched.wait_for_output("ready");
   launched.send(SIGINT);
   EXPECT_EQ(launched.wait(), 128 + SIGINT);
-}
-
-// Orphans. Launched checks that none are left.
-
-TEST(LauncherOrphans, AreEndedWithTheRun) {
-  EXPECT_EQ(finish({.flags = {"--workers=2", "--grace=0.1"},
-                    .actions = {"leave_child", "leave_child=daemon"}})
-                .code,
-            0);
-  EXPECT_EQ(finish({.flags = {"--workers=2", "--grace=0.1"},
-                    .actions = {"leave_child", "leave_child=daemon", "worker:1@exit=4", "hang"}})
-                .code,
-            4);
-}
-
-TEST(LauncherOrphans, AreAskedToEndWhenTheirParentsHave) {
-  for (const int code : {0, 4}) {
-    const Finished run =
-        finish({.flags = {"--workers=2", "--ps=1", "--grace=1000"},
-                .actions = {"leave_child=family", "ps@hang", "exit=" + std::to_string(code)}});
-    EXPECT_EQ(run.code, code) << run.errors;
-  }
-}
-
-// Or it could not save what it has: a second request ends many a program at once.
-TEST(LauncherOrphans, AreAskedToEndOnceWhereTheirGroupHasBeen) {
-  const TemporaryFolder folder("launcher");
-  const std::string go = folder.path() + "/go";
-  Launched launched({.flags = {"--grace=1000"},
-                     .actions = {"-c", "\"$0\" handle_signals print=ready await_file=" + go + "; :",
-                                 std::getenv("ACTOR")},
-                     .program = "/bin/sh"});
-  launched.wait_for_output("ready");
-  const pid_t supervisor = supervisor_of(launched);
-  const std::vector<pid_t> shell = children_of(supervisor);
-  ASSERT_EQ(shell.size(), 1);
-  const std::vector<pid_t> actor = children_of(shell[0]);
-  launched.send(SIGTERM);
-  EXPECT_TRUE(eventually([&] { return children_of(supervisor) == actor; }));
-  touch(go);
-  EXPECT_EQ(launched.wait(), 128 + SIGTERM) << launched.errors();
-  EXPECT_THAT(lines_of(launched.output(), "[worker:0] "), ElementsAre("ready", "got SIGTERM"));
-}
-
-TEST(LauncherOrphans, AreEndedWhenTheLauncherIsKilled) {
-  Launched launched(
-      {.flags = {"--workers=3"},
-       .actions = {"leave_child", "leave_child=daemon", "handle_signals", "print=ready", "hang"}});
-  launched.wait_for_output("ready", 3);
-  launched.send(SIGKILL);
-  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
-  launched.wait_until_nothing_is_left();
-}
-
-TEST(LauncherOrphans, AreEndedWhenTheLauncherIsKilledWhileAllIsStopped) {
-  Launched launched({.flags = {"--workers=2"},
-                     .actions = {"leave_child=daemon", "print=ready", "hang"},
-                     .is_job = true});
-  launched.wait_for_output("ready", 2);
-  const std::vector<pid_t> all = processes_of(launched);
-  launched.send(SIGTSTP);
-  EXPECT_TRUE(eventually([&] { return std::ranges::all_of(all, is_stopped); }));
-  launched.send(SIGKILL);
-  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
-  launched.wait_until_nothing_is_left();
-}
-
-TEST(LauncherOrphans, AreEndedWhenTheSupervisorIsKilled) {
-  Launched launched(
-      {.flags = {"--workers=3"},
-       .actions = {"leave_child", "leave_child=daemon", "handle_signals", "print=ready", "hang"}});
-  launched.wait_for_output("ready", 3);
-  kill(supervisor_of(launched), SIGKILL);
-  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
-  EXPECT_THAT(launched.errors(), HasSubstr("the supervisor was killed by SIGKILL"));
 }
 
 // Restarts.

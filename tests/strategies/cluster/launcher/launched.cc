@@ -268,4 +268,20 @@ pid_t supervisor_of(const Launched& launched) {
   return children[0];
 }
 
+std::vector<pid_t> processes_of(const Launched& launched) {
+  std::vector<pid_t> out = {launched.pid()};
+  for (size_t i = 0; i < out.size(); ++i) {
+    const auto children = children_of(out[i]);
+    out.insert(out.end(), children.begin(), children.end());
+  }
+  return out;
+}
+
+bool is_stopped(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const size_t name_end = text.rfind(')');
+  return name_end != std::string::npos && text.substr(name_end, 3) == ") T";
+}
+
 }  // namespace cohort::testing

@@ -99,5 +99,9 @@ std::string shown(const std::string& output, const std::string& task, const std:
 std::vector<pid_t> children_of(pid_t pid);
 // The one below a running cohort-run, of which the tasks are children.
 pid_t supervisor_of(const Launched& launched);
+// The guard, its supervisor and that one's tasks.
+std::vector<pid_t> processes_of(const Launched& launched);
+// Whether it is stopped, as by SIGSTOP.
+bool is_stopped(pid_t pid);
 
 }  // namespace cohort::testing
