@@ -37,7 +37,8 @@ class StreamServer {
     std::string method;  // full, as "/package.Service/Method"
     Accept accept;
     Direct direct = {};
-    // Gets a line about each host that speaks plain text where it is to speak TLS, once a minute.
+    // Gets a line about each host that speaks plain text where it is to speak TLS, or TLS where it
+    // is not, once a minute.
     std::function<void(const std::string& line)> notice;
   };
 

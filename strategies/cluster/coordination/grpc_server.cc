@@ -20,6 +20,7 @@ using std::chrono::milliseconds;
 
 // What TLS begins with.
 constexpr char kHandshake = 0x16;
+constexpr const char* kOfTls = "(COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA)";
 
 int count_of(milliseconds time) { return static_cast<int>(time.count()); }
 
@@ -43,12 +44,14 @@ class GrpcServer::Network {
     keep_grpc();
     const auto endpoints = resolve(address);
     security.check(str("of the ", options_.name, " at ", address.text()), all_loopback(endpoints));
-    if (!is_encrypted_) guard_.emplace(most_in_plain_text(options_));
+    if (!is_encrypted_)
+      guard_.emplace(most_in_plain_text(options_), [this](const auto& peer, char first) {
+        if (first == kHandshake) refuse_tls(peer);
+      });
     start(security, add_services);
     if (!server_)
       invalid("the ", options_.name, " cannot serve at ", address.text(),
-              ": gRPC refuses the certificate, the key or the authority (COHORT_TLS_CERT, "
-              "COHORT_TLS_KEY, COHORT_TLS_CA)");
+              ": gRPC refuses the certificate, the key or the authority ", kOfTls);
     if (options_.take || is_encrypted_)
       arrivals_.emplace(
           [this](net::Descriptor socket, char first) { admit(std::move(socket), first); });
@@ -121,8 +124,12 @@ class GrpcServer::Network {
   void refuse_plain_text(const net::Descriptor& socket) const {
     refuse(net::InternetAddress::of_peer(socket),
            Error(Code::kPermissionDenied,
-                 "it does not speak TLS, as the tasks of this job do "
-                 "(COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA)"));
+                 str("it does not speak TLS, as the tasks of this job do ", kOfTls)));
+  }
+
+  void refuse_tls(const std::optional<net::InternetAddress>& peer) const {
+    refuse(peer, Error(Code::kFailedPrecondition,
+                       str("it speaks TLS, but this task has no certificates ", kOfTls)));
   }
 
   void refuse_for_want_of_descriptors(const std::optional<net::InternetAddress>& peer) const {

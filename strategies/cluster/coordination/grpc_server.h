@@ -46,8 +46,9 @@ class GrpcServer {
     // those that are left there. On a thread of the server; does not wait.
     std::function<void(net::Descriptor& socket, char first)> take = {};
     // Hears of each host, "" when it is not known, that is hung up on because it speaks plain text
-    // where calls are encrypted, or because there are no descriptors for it but those that are left
-    // to the rest of the program. On a thread of the server; does not wait.
+    // where calls are encrypted, or TLS where they are not, or because there are no descriptors for
+    // it but those that are left to the rest of the program. On a thread of the server; does not
+    // wait.
     std::function<void(const std::string& host, const Error& error)> refused;
   };
 

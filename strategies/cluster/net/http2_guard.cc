@@ -18,7 +18,6 @@
 
 #include "core/base/start_threads.h"
 #include "strategies/cluster/net/descriptor_reserve.h"
-#include "strategies/cluster/net/internet_address.h"
 #include "strategies/cluster/net/socket.h"
 
 namespace cohort::net {
@@ -107,8 +106,10 @@ void give_name(const Descriptor& socket, const std::string& name) {
 
 class Http2Guard::Connection {
  public:
-  Connection(Descriptor client, Descriptor inner, Http2Sizes::Limits limits)
+  Connection(Descriptor client, const std::optional<InternetAddress>& peer, Descriptor inner,
+             Http2Sizes::Limits limits)
       : client_(std::move(client)),
+        peer_(peer),
         inner_(std::move(inner)),
         sizes_(limits),
         in_(client_.get(), inner_.get()),
@@ -130,6 +131,7 @@ class Http2Guard::Connection {
     const bool fits = move_in(scratch);
     out_.move(scratch, [](std::string_view) { return true; });
     if (has_hung_up) end_soon();
+    is_refused_ = !fits;
     return fits && !out_.is_over();
   } catch (const std::bad_alloc&) {
     return false;
@@ -139,6 +141,9 @@ class Http2Guard::Connection {
   Clock::time_point next_look() const { return is_paused() ? std::min(until_, paused_) : until_; }
   void end_soon() { until_ = std::min(until_, Clock::now() + kFarewell); }
   Clock::time_point until() const { return until_; }
+  const std::optional<InternetAddress>& peer() const { return peer_; }
+  // With which byte a client has begun that is hung up on for what it has sent.
+  std::optional<char> refused_first() const { return is_refused_ ? first_ : std::nullopt; }
 
  private:
   bool is_paused() const { return Clock::now() < paused_; }
@@ -147,8 +152,10 @@ class Http2Guard::Connection {
       scratch = {};
     else if (sizes_.in_long_message())
       scratch = scratch.first(kPiece);
-    const bool fits =
-        in_.move(scratch, [this](std::string_view bytes) { return sizes_.accept(bytes); });
+    const bool fits = in_.move(scratch, [this](std::string_view bytes) {
+      if (!first_ && !bytes.empty()) first_ = bytes[0];
+      return sizes_.accept(bytes);
+    });
     if (!scratch.empty() && sizes_.in_long_message()) paused_ = Clock::now() + kPause;
     return fits;
   }
@@ -161,15 +168,19 @@ class Http2Guard::Connection {
     return {.fd = is_polled ? socket.get() : -1, .events = static_cast<short>(events)};
   }
 
-  const Descriptor client_, inner_;
+  const Descriptor client_;
+  const std::optional<InternetAddress> peer_;
+  const Descriptor inner_;
   Http2Sizes sizes_;
+  std::optional<char> first_;  // of what the client has sent
+  bool is_refused_ = false;
   Flow in_, out_;
   Clock::time_point until_ = Clock::time_point::max();
   Clock::time_point paused_{};  // so long nothing more of a long message is taken
 };
 
-Http2Guard::Http2Guard(Http2Sizes::Limits limits)
-    : limits_(limits), thread_(start_thread([this] { run(); })) {}
+Http2Guard::Http2Guard(Http2Sizes::Limits limits, HungUp hung_up)
+    : limits_(limits), hung_up_(std::move(hung_up)), thread_(start_thread([this] { run(); })) {}
 
 Http2Guard::~Http2Guard() {
   ending_ = true;
@@ -182,10 +193,12 @@ Descriptor Http2Guard::guard(Descriptor client) {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return {};
   Descriptor inner(ends[0]), given(ends[1]);
   if (std::max(ends[0], ends[1]) >= first_reserved_descriptor()) return {};
-  if (const auto address = InternetAddress::of_peer(client)) give_name(inner, address->text());
+  const auto peer = InternetAddress::of_peer(client);
+  if (peer) give_name(inner, peer->text());
   {
     const std::lock_guard lock(mutex_);
-    added_.push_back(std::make_unique<Connection>(std::move(client), std::move(inner), limits_));
+    added_.push_back(
+        std::make_unique<Connection>(std::move(client), peer, std::move(inner), limits_));
   }
   wake_.signal();
   return given;
@@ -201,6 +214,15 @@ void Http2Guard::take_added(std::vector<std::unique_ptr<Connection>>& connection
   } catch (const std::bad_alloc&) {  // they are hung up on
   }
   added_.clear();
+}
+
+void Http2Guard::tell_of(const Connection& connection) const {
+  const auto first = connection.refused_first();
+  if (!first || !hung_up_) return;
+  try {
+    hung_up_(connection.peer(), *first);
+  } catch (const std::bad_alloc&) {  // nobody is told
+  }
 }
 
 void Http2Guard::run() {
@@ -224,8 +246,10 @@ void Http2Guard::run() {
     for (size_t i = 0; i < connections.size(); ++i) {
       const int client = polled[2 * i].revents, inner = polled[2 * i + 1].revents;
       if (((client | inner) != 0 && !connections[i]->move(scratch, (inner & POLLHUP) != 0)) ||
-          connections[i]->until() <= Clock::now())
+          connections[i]->until() <= Clock::now()) {
+        tell_of(*connections[i]);
         connections[i].reset();
+      }
     }
     std::erase(connections, nullptr);
   }

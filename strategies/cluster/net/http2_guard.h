@@ -1,14 +1,17 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <poll.h>
 #include <thread>
 #include <vector>
 
 #include "strategies/cluster/net/descriptor.h"
 #include "strategies/cluster/net/http2_sizes.h"
+#include "strategies/cluster/net/internet_address.h"
 #include "strategies/cluster/net/wake_up.h"
 
 namespace cohort::net {
@@ -21,7 +24,11 @@ namespace cohort::net {
 // Thread-safe.
 class Http2Guard {
  public:
-  explicit Http2Guard(Http2Sizes::Limits limits);
+  // Hears of each client that is hung up on for what he sends: who that is, if it is known, and
+  // with which byte he has begun. On the thread of the guard; does not wait.
+  using HungUp = std::function<void(const std::optional<InternetAddress>& peer, char first)>;
+
+  explicit Http2Guard(Http2Sizes::Limits limits, HungUp hung_up = {});
   // Passes on for a second at most what gRPC has said before it closed its sockets.
   ~Http2Guard();
   Http2Guard(const Http2Guard&) = delete;
@@ -36,11 +43,13 @@ class Http2Guard {
   class Connection;
 
   void run();
+  void tell_of(const Connection& connection) const;
   // Then `polled` has room for all.
   void take_added(std::vector<std::unique_ptr<Connection>>& connections,
                   std::vector<pollfd>& polled);
 
   const Http2Sizes::Limits limits_;
+  const HungUp hung_up_;
   const WakeUp wake_;
   std::atomic<bool> ending_ = false;
   std::mutex mutex_;

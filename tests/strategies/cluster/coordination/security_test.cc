@@ -85,21 +85,27 @@ TEST_F(SecurityTest, StrangersAreRefused) {
   EXPECT_THAT(refused({}), HasSubstr("for the leader, worker:0"));  // plain text
 }
 
-TEST_F(SecurityTest, TheLeaderTellsOnceWhoSpeaksPlainText) {
-  LocalJob job(2);
-  Lines told;
-  const auto errors = on_threads(2, [&](int rank) {
-    if (rank == 0)
-      join(job.resolver(0),
-           {.join_timeout = seconds(6), .tls = certificates_.files(), .notice = told.writer()});
-    else
-      join(job.resolver(1), {.join_timeout = seconds(6)});
-  });
-  EXPECT_THAT(errors[0], HasSubstr("1 of 2 tasks have joined"));
-  const std::string refusal = "refuses a task at 127.0.0.1";
-  const std::string text = told.text();
-  EXPECT_THAT(text, AllOf(HasSubstr(refusal), HasSubstr("it does not speak TLS")));
-  EXPECT_EQ(text.find(refusal), text.rfind(refusal)) << text;
+TEST_F(SecurityTest, TheLeaderTellsOnceWhoDoesNotSpeakAsItDoes) {
+  const TlsFiles with = certificates_.files(), without;
+  const auto expect_told = [](const TlsFiles& of_leader, const TlsFiles& of_task,
+                              const std::string& why) {
+    LocalJob job(2);
+    Lines told;
+    const auto errors = on_threads(2, [&](int rank) {
+      if (rank == 0)
+        join(job.resolver(0),
+             {.join_timeout = seconds(6), .tls = of_leader, .notice = told.writer()});
+      else
+        join(job.resolver(1), {.join_timeout = seconds(6), .tls = of_task});
+    });
+    EXPECT_THAT(errors[0], HasSubstr("1 of 2 tasks have joined"));
+    const std::string refusal = "refuses a task at 127.0.0.1";
+    const std::string text = told.text();
+    EXPECT_THAT(text, AllOf(HasSubstr(refusal), HasSubstr(why), HasSubstr("COHORT_TLS_CERT")));
+    EXPECT_EQ(text.find(refusal), text.rfind(refusal)) << text;
+  };
+  expect_told(with, without, "it does not speak TLS");
+  expect_told(without, with, "it speaks TLS, but this task has no certificates");
 }
 
 TEST_F(SecurityTest, ALeaderOfAnotherNameIsRefused) {

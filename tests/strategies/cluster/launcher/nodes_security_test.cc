@@ -109,6 +109,23 @@ TEST(NodesTest, DoNotSpeakPlainTextWhereTheyHaveCertificates) {
   Launched& node = nodes.start_rank(1);
   EXPECT_EQ(node.wait(), 19);
   EXPECT_THAT(node.errors(), HasSubstr("it speaks plain text"));
+  nodes[0].wait_for_errors(
+      "refuses a node at 127.0.0.1: FAILED_PRECONDITION: it speaks TLS, but this end has no "
+      "certificates (COHORT_TLS_CERT, ");
+  nodes[0].send(SIGTERM);
+  nodes[0].wait();
+}
+
+TEST(NodesTest, NameWhoSpeaksPlainTextWhereTheyHaveCertificates) {
+  const Certificates certificates;
+  Nodes nodes({"--nnodes=2"}, {"print=done"});
+  nodes.use(certificates.files());
+  nodes.start_rank(0).wait_for_errors("waiting for nodes");
+  nodes.environment() = {};
+  EXPECT_EQ(nodes.start_rank(1).wait(), 19);
+  nodes[0].wait_for_errors(
+      "refuses a node at 127.0.0.1: FAILED_PRECONDITION: it speaks plain text, but this end has "
+      "certificates (COHORT_TLS_CERT, ");
   nodes[0].send(SIGTERM);
   nodes[0].wait();
 }

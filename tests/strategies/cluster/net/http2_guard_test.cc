@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <poll.h>
 #include <string>
 #include <sys/socket.h>
@@ -13,6 +15,7 @@
 #include <thread>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -82,11 +85,23 @@ class Http2GuardTest : public ::testing::Test {
     return is_readable(socket) && read(socket.get(), &byte, 1) <= 0;
   }
 
-  std::unique_ptr<Http2Guard> guard_ =
-      std::make_unique<Http2Guard>(net::Http2Sizes::Limits{.message_bytes = 1 << 20,
-                                                           .messages_bytes = 1 << 21,
-                                                           .header_bytes = 4096,
-                                                           .usual_bytes = 1 << 18});
+  // Of those that were hung up on: who, and the byte with which each has begun.
+  std::vector<std::string> hung_up_on() {
+    const std::lock_guard lock(mutex_);
+    return hung_up_on_;
+  }
+
+  std::mutex mutex_;
+  std::vector<std::string> hung_up_on_;
+  std::unique_ptr<Http2Guard> guard_ = std::make_unique<Http2Guard>(
+      net::Http2Sizes::Limits{.message_bytes = 1 << 20,
+                              .messages_bytes = 1 << 21,
+                              .header_bytes = 4096,
+                              .usual_bytes = 1 << 18},
+      [this](const std::optional<InternetAddress>& peer, char first) {
+        const std::lock_guard lock(mutex_);
+        hung_up_on_.push_back((peer ? peer->text() : "") + " " + first);
+      });
   Descriptor client_, inner_;
 };
 
@@ -116,6 +131,24 @@ TEST_F(Http2GuardTest, HangsUpOnWhoSendsTooMuch) {
   say(client_, http2::frame(http2::kData, 0, 1, http2::message_prefix((1 << 20) + 1)));
   EXPECT_TRUE(has_ended(inner_));
   EXPECT_TRUE(has_ended(client_));
+}
+
+TEST_F(Http2GuardTest, TellsWhomItHasHungUpOnAndHowHeHasBegun) {
+  const std::string who = InternetAddress::of(client_).text();
+  say(client_, "T");
+  EXPECT_TRUE(has_ended(client_));
+  guard_.reset();
+  EXPECT_EQ(hung_up_on(), std::vector<std::string>{who + " T"});
+}
+
+TEST_F(Http2GuardTest, TellsNothingOfWhoEndsByItself) {
+  say(client_, messages(1));
+  client_.reset();
+  EXPECT_TRUE(hear(inner_, messages(1).size()) == messages(1));
+  EXPECT_TRUE(has_ended(inner_));
+  inner_.reset();
+  guard_.reset();
+  EXPECT_TRUE(hung_up_on().empty());
 }
 
 TEST_F(Http2GuardTest, TakesItsTimeForALongMessage) {

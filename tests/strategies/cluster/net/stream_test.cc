@@ -242,14 +242,15 @@ TEST_F(StreamTest, PlainTextAtOneEndIsSaidAtBoth) {
   Sockets sockets;
   auto outcome = meet(Stream(std::move(sockets.caller)),
                       Stream(std::move(sockets.called), identity(), Stream::End::kCalled));
-  EXPECT_EQ(outcome.caller, "speaks TLS, but this end has no certificates");
+  const std::string settings = " (COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA)";
+  EXPECT_EQ(outcome.caller, "speaks TLS, but this end has no certificates" + settings);
   EXPECT_EQ(outcome.called,
-            "FAILED_PRECONDITION: speaks plain text and not TLS, as without certificates");
+            "FAILED_PRECONDITION: speaks plain text, but this end has certificates" + settings);
   sockets = Sockets();
   outcome = meet(Stream(std::move(sockets.caller), identity(), Stream::End::kCaller),
                  Stream(std::move(sockets.called)));
   EXPECT_THAT(outcome.caller, HasSubstr("FAILED_PRECONDITION: speaks plain text"));
-  EXPECT_EQ(outcome.called, "speaks TLS, but this end has no certificates");
+  EXPECT_EQ(outcome.called, "speaks TLS, but this end has no certificates" + settings);
 }
 
 // Whatever bytes come, at whatever place of the handshake.
