@@ -157,7 +157,7 @@ bool replay_entry(const Entry& entry, const LogReplay& replay) {
   if (in.has_create()) {
     const ShardSpec spec = read_shard_spec(in.create());
     spec.check(std::numeric_limits<size_t>::max());
-    replay.create(spec, spec.lazy ? Tensor() : entry.tensor(spec.spec()));
+    replay.create(spec, spec.lazy ? Tensor() : entry.tensor(spec.spec()), in.birth());
     return false;
   }
   const auto shard = replay.find(in.shard(), in.version());
@@ -210,9 +210,10 @@ void ChangeLog::saved_before(int64_t file) {
   }
 }
 
-void ChangeLog::add(const ShardSpec& spec, const Tensor& initial) {
+void ChangeLog::add(const ShardSpec& spec, const Tensor& initial, uint64_t birth) {
   proto::LogEntry entry;
   entry.set_shard(spec.name);
+  entry.set_birth(birth);
   entry.set_servers(static_cast<uint32_t>(num_servers_));
   write_shard_spec(spec, entry.mutable_create());
   const iovec payload = iovec_of(initial);

@@ -35,8 +35,8 @@ class ChangeLog {
 
   // Both: kResourceExhausted where the disk is full; then the log is as before.
   void add(const Change& change);
-  // A new shard; `initial` is nothing for a table with rows on first use.
-  void add(const ShardSpec& spec, const Tensor& initial);
+  // A new shard, and its birth; `initial` is nothing for a table with rows on first use.
+  void add(const ShardSpec& spec, const Tensor& initial, uint64_t birth = 0);
 
   // Goes on in a file that nothing has been added to, a new one where this one has something, and
   // returns its number.
@@ -62,7 +62,7 @@ class ChangeLog {
 // How what a log says is done again.
 struct LogReplay {
   // Makes a shard where it is not there.
-  std::function<void(const ShardSpec& spec, const Tensor& initial)> create;
+  std::function<void(const ShardSpec& spec, const Tensor& initial, uint64_t birth)> create;
   // The shard that is to change from this version on; null where it has done so already, or is not
   // at that version because changes before it could not be read.
   std::function<std::shared_ptr<Shard>(const std::string& name, uint64_t version)> find;

@@ -42,8 +42,10 @@ Piece piece_of(const std::shared_ptr<Buffer>& buffer) {
   return {buffer, static_cast<const char*>(buffer->data), buffer->bytes};
 }
 
-void write_pull(const ShardPull& pull, pb::Pull* out) {
+// Of a shard of this birth; 0: whichever there is.
+void write_pull(const ShardPull& pull, uint64_t birth, pb::Pull* out) {
   out->set_shard(pull.shard);
+  out->set_birth(birth);
   out->set_epoch(pull.at_hand.epoch);
   out->set_version(pull.at_hand.version);
   out->set_at_least(pull.at_least);
@@ -59,6 +61,12 @@ void require_value(const char* what, const std::string& shard, const Tensor& ten
       (tensor.shape().rank() == 0 || tensor.shape()[0] != static_cast<int64_t>(rows->size())))
     invalid("the ", what, " shard \"", shard, "\" is ", tensor.spec(), " for ", rows->size(),
             " rows");
+}
+
+// Appends the births of the shards that were pushed to, then of those pulled; 0: not said.
+void read_births(const pb::Updated& updated, std::vector<uint64_t>& births) {
+  for (const pb::Pushed& pushed : updated.pushed()) births.push_back(pushed.birth());
+  for (const pb::Pulled& pulled : updated.pulled()) births.push_back(pulled.birth());
 }
 
 // Throws where some are refused, when all outcomes are there.
@@ -90,10 +98,12 @@ void read_pulls(const pb::Updated& updated, std::span<const ShardPull> pulls, Up
   }
 }
 
-// Returns which values changed while they were copied.
+// Returns which values changed while they were copied. `births` are by pushes, then by pulls.
 std::vector<size_t> receive_update(Link& link, Link::Time until, std::span<const ShardPull> pulls,
-                                   size_t num_pushes, UpdateResult& result) {
+                                   size_t num_pushes, UpdateResult& result,
+                                   std::vector<uint64_t>& births) {
   result = {};
+  births = {};
   size_t bytes = 0;
   for (const ShardPull& pull : pulls) bytes += pull.target.bytes();
   Targets targets(bytes);
@@ -105,6 +115,7 @@ std::vector<size_t> receive_update(Link& link, Link::Time until, std::span<const
                         pb::Reply reply;
                         if (!reply.ParseFromString(header) || !reply.has_updated())
                           fail(Code::kDataLoss, "a reply cannot be read");
+                        read_births(reply.updated(), births);
                         read_pushes(reply.updated(), result);
                         read_pulls(reply.updated(), pulls, result, targets, filled);
                       },
@@ -178,20 +189,29 @@ bool ParameterClient::create(const ShardSpec& spec, const std::function<Tensor()
   pb::Request request;
   parameter_server::write_shard_spec(spec, request.mutable_create());
   pb::Reply reply = ask(request);
-  if (!reply.created().needs_value()) return !reply.created().existed();
-  const Tensor value = initial();
-  if (!value.defined() || !(value.spec() == spec.spec()))
-    invalid("shard \"", spec.name, "\" is ", spec.spec(), ", its initial value is ", value.spec());
-  request.mutable_create()->set_payload_bytes(value.bytes());
-  // Again where another client, whose value was to count, has gone before all of it had come.
-  while (reply.created().needs_value()) reply = ask(request, {piece_of(value)});
+  if (reply.created().needs_value()) {
+    const Tensor value = initial();
+    if (!value.defined() || !(value.spec() == spec.spec()))
+      invalid("shard \"", spec.name, "\" is ", spec.spec(), ", its initial value is ",
+              value.spec());
+    request.mutable_create()->set_payload_bytes(value.bytes());
+    // Again where another client, whose value was to count, has gone before all of it had come.
+    while (reply.created().needs_value()) reply = ask(request, {piece_of(value)});
+  }
+  learn(spec.name, reply.created().birth());
   return !reply.created().existed();
 }
 
-ShardVersion ParameterClient::version_at_hand(const std::string& shard) {
-  const std::lock_guard lock(pulled_mutex_);
-  const auto found = pulled_.find(shard);
-  return found == pulled_.end() ? ShardVersion{} : found->second;
+ParameterClient::Known ParameterClient::known(const std::string& shard) {
+  const std::lock_guard lock(known_mutex_);
+  const auto found = known_.find(shard);
+  return found == known_.end() ? Known{} : found->second;
+}
+
+void ParameterClient::learn(const std::string& shard, uint64_t birth) {
+  if (birth == 0) return;
+  const std::lock_guard lock(known_mutex_);
+  known_[shard].birth = birth;
 }
 
 bool ParameterClient::is_compressed(const ShardPush& push) const {
@@ -202,9 +222,10 @@ bool ParameterClient::is_compressed(const ShardPush& push) const {
 
 void ParameterClient::write_push(const ShardPush& push, pb::Push& out, Payload& payload) {
   Sequence& sequence = sequences_[push.shard];
-  const ShardVersion from =
-      push.computed_at.version > 0 ? push.computed_at : version_at_hand(push.shard);
+  const Known shard = known(push.shard);
+  const ShardVersion from = push.computed_at.version > 0 ? push.computed_at : shard.pulled;
   out.set_shard(push.shard);
+  out.set_birth(shard.birth);
   out.set_sequence(++sequence.last);
   out.set_acknowledged(sequence.acknowledged);
   out.set_reported(sequence.reported);
@@ -247,8 +268,9 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
   pb::Request request;
   Payload payload;
   std::vector<size_t> changed;
+  std::vector<uint64_t> births;
   const auto receive = [&](Link& link, Time until) {
-    changed = receive_update(link, until, pulls, pushes.size(), result);
+    changed = receive_update(link, until, pulls, pushes.size(), result, births);
   };
   std::map<std::string, Tensor> kept;  // by the compressor, before these
   const auto put_back = [&](const ShardPush& push) {
@@ -264,7 +286,7 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
       write_push(push, *request.mutable_update()->add_pushes(), payload);
     }
     for (const ShardPull& pull : pulls) {
-      write_pull(pull, request.mutable_update()->add_pulls());
+      write_pull(pull, known(pull.shard).birth, request.mutable_update()->add_pulls());
       if (pull.rows) payload.push_back(piece_of(*pull.rows));
     }
     std::erase_if(payload, [](const Piece& piece) { return piece.bytes == 0; });
@@ -281,10 +303,12 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
     if (result.pushed[i].lost > 0) sequence.reported = sequence.acknowledged;
     sequence.acknowledged = sequence.last;
     if (is(i, PushOutcome::kLate)) put_back(pushes[i]);
+    learn(pushes[i].shard, births[i]);
   }
-  const std::lock_guard lock(pulled_mutex_);
+  for (size_t i = 0; i < pulls.size(); ++i) learn(pulls[i].shard, births[pushes.size() + i]);
+  const std::lock_guard lock(known_mutex_);
   for (size_t i = 0; i < pulls.size(); ++i)
-    if (pulls[i].part == 0) pulled_[pulls[i].shard] = result.pulled[i].version;
+    if (pulls[i].part == 0) known_[pulls[i].shard].pulled = result.pulled[i].version;
   return result;
 }
 
@@ -297,12 +321,14 @@ void ParameterClient::pull_again(std::span<const ShardPull> pulls,
     some.push_back(pulls[i]);
     some.back().at_hand = {};
     pb::Pull* const out = request.mutable_update()->add_pulls();
-    write_pull(some.back(), out);
+    write_pull(some.back(), known(some.back().shard).birth, out);
     out->set_copied(true);
   }
   UpdateResult again;
-  calls_->call(request, {}, deadline,
-               [&](Link& link, Time until) { receive_update(link, until, some, 0, again); });
+  std::vector<uint64_t> births;
+  calls_->call(request, {}, deadline, [&](Link& link, Time until) {
+    receive_update(link, until, some, 0, again, births);
+  });
   for (size_t i = 0; i < changed.size(); ++i) result.pulled[changed[i]] = again.pulled[i];
 }
 
@@ -310,6 +336,7 @@ void ParameterClient::assign(const std::string& shard, const Tensor& value, int 
   require_value("value of", shard, value, std::nullopt);
   pb::Request request;
   request.mutable_assign()->set_shard(shard);
+  request.mutable_assign()->set_birth(known(shard).birth);
   request.mutable_assign()->set_part(part);
   request.mutable_assign()->set_payload_bytes(value.bytes());
   parameter_server::write_tensor_spec(value.spec(), request.mutable_assign());
@@ -317,7 +344,7 @@ void ParameterClient::assign(const std::string& shard, const Tensor& value, int 
   request.mutable_assign()->set_sequence(++writes_);
   Payload payload;
   if (value.bytes() > 0) payload.push_back(piece_of(value));
-  ask(request, payload);
+  learn(shard, ask(request, payload).created().birth());
 }
 
 std::vector<int64_t> ParameterClient::rows_in_use(const std::string& shard) {
@@ -325,6 +352,7 @@ std::vector<int64_t> ParameterClient::rows_in_use(const std::string& shard) {
   for (;;) {
     pb::Request request;
     request.mutable_list_rows()->set_shard(shard);
+    request.mutable_list_rows()->set_birth(known(shard).birth);
     request.mutable_list_rows()->set_after(rows.empty() ? -1 : rows.back());
     request.mutable_list_rows()->set_most(parameter_server::kMaxListedRows);
     const pb::Reply reply = ask(request);
@@ -356,6 +384,7 @@ void ParameterClient::write_rows(pb::Request& request, const std::string& shard,
   require_value("value of", shard, values, rows);
   pb::AssignRows& assign = *request.mutable_assign_rows();
   assign.set_shard(shard);
+  assign.set_birth(known(shard).birth);
   assign.set_rows(static_cast<int64_t>(rows.size()));
   assign.set_payload_bytes(rows.size() * sizeof(int64_t) + values.bytes());
   parameter_server::write_tensor_spec(values.spec(), &assign);
@@ -363,7 +392,7 @@ void ParameterClient::write_rows(pb::Request& request, const std::string& shard,
   assign.set_sequence(++writes_);
   Payload payload = {piece_of(rows), piece_of(values)};
   std::erase_if(payload, [](const Piece& piece) { return piece.bytes == 0; });
-  ask(request, payload);
+  learn(shard, ask(request, payload).created().birth());
 }
 
 int64_t ParameterClient::complete_step(int64_t steps, std::optional<milliseconds> timeout) {

@@ -88,6 +88,9 @@ struct UpdateResult {
 // that is retried is applied once. Errors of the server arrive with their code, and who they say is
 // at fault; else peer() is the server: its task, or its address where that is not known.
 //
+// A shard that this client has made, found, read or written is kNotFound once the server has lost
+// it, also where another client has made it anew, until create() of this client finds that one.
+//
 // Thread-safe. Pushes of a client go one after the other, and so do assign(), assign_rows()
 // and add_missing_rows(); other calls side by side. Memory of gradients is read until the call
 // returns; after a call that failed, gRPC may hold on to it for a moment, which keeps a Plan from
@@ -178,6 +181,11 @@ class ParameterClient {
   struct Sequence {
     uint64_t last = 0, acknowledged = 0, reported = 0;
   };
+  // Of a shard.
+  struct Known {
+    ShardVersion pulled = {};  // the last value
+    uint64_t birth = 0;        // 0: not known yet
+  };
   using Time = std::chrono::steady_clock::time_point;
   using Payload = std::vector<parameter_server::Piece>;
 
@@ -192,7 +200,9 @@ class ParameterClient {
   // Pulls these once more, copied by the server.
   void pull_again(std::span<const ShardPull> pulls, const std::vector<size_t>& changed,
                   Time deadline, UpdateResult& result);
-  ShardVersion version_at_hand(const std::string& shard);
+  Known known(const std::string& shard);
+  // A reply has said the birth of a shard; 0: it has not.
+  void learn(const std::string& shard, uint64_t birth);
 
   const ParameterClientOptions options_;
   std::atomic<int64_t> trainings_ = 0;  // that have ended
@@ -205,8 +215,8 @@ class ParameterClient {
   GradientCompressor compressor_;
   std::mutex write_mutex_;  // and so do other writes
   uint64_t writes_ = 0;
-  std::mutex pulled_mutex_;
-  std::map<std::string, ShardVersion> pulled_;
+  std::mutex known_mutex_;
+  std::map<std::string, Known> known_;
 };
 
 }  // namespace cohort

@@ -175,6 +175,7 @@ proto::Reply created(Service& service, const Shard* shard, bool existed, bool ne
   created.set_needs_value(needs_value);
   created.set_version(shard ? shard->version() : 0);
   created.set_epoch(service.epoch());
+  created.set_birth(shard ? shard->birth() : 0);
   return reply;
 }
 
@@ -298,7 +299,7 @@ std::shared_ptr<Exchange> begin_assign(Service& service, const proto::Request& r
                                        const std::shared_ptr<Start>& start,
                                        const std::shared_ptr<Caller>& caller) {
   const proto::Assign& assign = request.assign();
-  const auto shard = service.shard(assign.shard());
+  const auto shard = service.shard(assign.shard(), assign.birth());
   const TensorSpec spec = shard->spec().spec();
   if (shard->spec().lazy)
     invalid("shard \"", shard->spec().name,
@@ -321,7 +322,7 @@ std::shared_ptr<Exchange> begin_assign_rows(Service& service, const proto::Reque
                                             const std::shared_ptr<Start>& start,
                                             const std::shared_ptr<Caller>& caller) {
   const proto::AssignRows& assign = request.assign_rows();
-  const auto shard = service.shard(assign.shard());
+  const auto shard = service.shard(assign.shard(), assign.birth());
   shard->require_table();
   const ShardSpec& spec = shard->spec();
   check_write(*shard, assign.part(), assign.sequence());
@@ -358,8 +359,8 @@ proto::Reply listed_rows(const Service& service, const proto::ListRows& wanted) 
   proto::Reply reply;
   proto::ListedRows& out = *reply.mutable_listed_rows();
   const auto most = static_cast<size_t>(std::min(wanted.most(), kMaxListedRows));
-  for (const int64_t row : service.shard(wanted.shard())->rows_after(wanted.after(), most))
-    out.add_rows(row);
+  const auto shard = service.shard(wanted.shard(), wanted.birth());
+  for (const int64_t row : shard->rows_after(wanted.after(), most)) out.add_rows(row);
   return reply;
 }
 

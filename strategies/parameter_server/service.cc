@@ -10,7 +10,6 @@
 #include "core/base/cores.h"
 #include "core/base/error.h"
 #include "proto/parameter_server.pb.h"
-#include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/parameter_server/lane.h"
 #include "strategies/parameter_server/message_parts.h"
 #include "strategies/parameter_server/requests.h"
@@ -158,12 +157,17 @@ std::shared_ptr<Shard> Service::find(const std::string& name) const {
   return found == shards_.end() ? nullptr : found->second;
 }
 
-std::shared_ptr<Shard> Service::shard(const std::string& name) const {
+std::shared_ptr<Shard> Service::shard(const std::string& name, uint64_t birth) const {
   auto found = find(name);
   if (found == nullptr)
     fail(Code::kNotFound, "this server has no shard \"", name.substr(0, kMaxTaskBytes),
          "\": it has not been created, or the server has lost it: then a new strategy with new ",
          "variables makes it again, into which a checkpoint can be loaded");
+  if (birth != 0 && birth != found->birth())
+    fail(Code::kNotFound, "this server has a shard \"", name.substr(0, kMaxTaskBytes),
+         "\", but not the one that this task has used: the server has lost it, and it has been ",
+         "made anew since: a new strategy with new variables uses the new one, into which a ",
+         "checkpoint can be loaded");
   return found;
 }
 
@@ -203,7 +207,7 @@ size_t Service::memory_for(const std::string& shard) const {
   return find(shard) != nullptr ? options_.max_bytes : left;
 }
 
-bool Service::create(const ShardSpec& spec, Tensor initial) {
+bool Service::create(const ShardSpec& spec, Tensor initial, uint64_t birth) {
   // All workers begin with the same shards: for a second one there need be no memory.
   const std::lock_guard creating(create_mutex_);
   if (const auto present = find(spec.name)) {
@@ -211,7 +215,7 @@ bool Service::create(const ShardSpec& spec, Tensor initial) {
     return false;
   }
   spec.check(memory_left());
-  auto shard = std::make_shared<Shard>(spec, std::move(initial), environment());
+  auto shard = std::make_shared<Shard>(spec, std::move(initial), environment(), birth);
   const std::unique_lock lock(shards_mutex_);
   if (shards_.size() >= kMaxShards)
     fail(Code::kResourceExhausted, "a server holds ", kMaxShards, " shards at most");
@@ -219,7 +223,7 @@ bool Service::create(const ShardSpec& spec, Tensor initial) {
     require_wanted(*present->second, spec);
     return false;
   }
-  if (log_ != nullptr) log_->add(spec, spec.lazy ? Tensor() : shard->part(0));
+  if (log_ != nullptr) log_->add(spec, spec.lazy ? Tensor() : shard->part(0), birth);
   shards_.emplace(spec.name, std::move(shard));
   return true;
 }

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/parameter_server/buffer_cache.h"
 #include "strategies/parameter_server/change_log.h"
 #include "strategies/parameter_server/clock_table.h"
@@ -128,8 +129,8 @@ class Service {
 
   // --- For exchanges
   const ParameterServerOptions& options() const { return options_; }
-  // kNotFound, kAlreadyExists.
-  std::shared_ptr<Shard> shard(const std::string& name) const;
+  // kNotFound where there is none, or it is of another birth than this one; 0: whichever there is.
+  std::shared_ptr<Shard> shard(const std::string& name, uint64_t birth = 0) const;
   std::shared_ptr<Shard> find(const std::string& name) const;
   // For values and slots.
   size_t memory_left() const { return memory_.left(); }
@@ -139,7 +140,8 @@ class Service {
   ShardMakers& makers() { return makers_; }
   // False where there is one of this name, or has been made meanwhile; it is then compared:
   // kInvalidArgument. Else kResourceExhausted where there is no memory left for it.
-  bool create(const ShardSpec& spec, Tensor initial);
+  bool create(const ShardSpec& spec, Tensor initial,
+              uint64_t birth = coordination::random_incarnation());
   // kInvalidArgument where a shard that is there is another one than a client wants to make.
   void require_wanted(const Shard& present, const ShardSpec& wanted) const;
   std::vector<std::shared_ptr<Shard>> shards() const;

@@ -155,8 +155,8 @@ void Service::replay(int64_t first_file) {
   const uint64_t changes =
       replay_log(options_.snapshot_folder,
                  {.create =
-                      [this](const ShardSpec& spec, const Tensor& initial) {
-                        if (find(spec.name) == nullptr) create(spec, initial);
+                      [this](const ShardSpec& spec, const Tensor& initial, uint64_t birth) {
+                        if (find(spec.name) == nullptr) create(spec, initial, birth);
                       },
                   .find = [&](const std::string& name, uint64_t version) -> std::shared_ptr<Shard> {
                     auto shard = find(name);

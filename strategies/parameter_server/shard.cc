@@ -68,8 +68,9 @@ void prefetch(const char* row, size_t bytes) {
 
 }  // namespace
 
-Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment)
+Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment, uint64_t birth)
     : spec_(std::move(spec)),
+      birth_(birth),
       environment_(environment),
       makes_rounds_(waits_for_others(spec_, environment)),
       compensates_(has_delays(spec_, environment)),
@@ -93,6 +94,7 @@ Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment)
 
 Shard::Shard(ShardState state, const Environment& environment)
     : spec_(state.spec),
+      birth_(state.birth),
       environment_(environment),
       makes_rounds_(waits_for_others(spec_, environment)),
       compensates_(has_delays(spec_, environment)),

@@ -77,6 +77,7 @@ struct LiveValue {
 // All of a shard, to be written to disk.
 struct ShardState {
   ShardSpec spec;
+  uint64_t birth = 0;  // as Shard::birth()
   uint64_t version = 0;
   uint64_t updates = 0;  // the number of the last one, for the optimizer's rule
   Marks marks;
@@ -104,11 +105,14 @@ class Shard {
   };
   // `spec` may be hostile: kInvalidArgument and kResourceExhausted, the latter also where the
   // budget is used up. `initial` is the value; a table of rows has none.
-  Shard(ShardSpec spec, Tensor initial, const Environment& environment);
+  Shard(ShardSpec spec, Tensor initial, const Environment& environment, uint64_t birth = 0);
   // From what state() returned.
   Shard(ShardState state, const Environment& environment);
 
   const ShardSpec& spec() const { return spec_; }
+  // A random number of its making, by which it is told from another shard of its name; 0: not
+  // known, as of one from a snapshot of before there were such numbers.
+  uint64_t birth() const { return birth_; }
   // Bytes of value and slots now.
   size_t bytes() const;
   int64_t rows_in_use() const;
@@ -192,7 +196,8 @@ class Shard {
   // kResourceExhausted as assign_rows(); then nothing changes.
   void make_room(int64_t rows);
   void drop_room();
-  // Overwrites all parts and the version; the spec's geometry must be this shard's. As
+  // Overwrites all parts and the version; the spec's geometry must be this shard's, which it stays,
+  // of the same birth. As
   // assign_rows() where a table cannot have so many rows; then nothing changes.
   void restore(ShardState state);
   ShardState state() const;
@@ -264,6 +269,7 @@ class Shard {
   Tensor storage(int part) const;
 
   const ShardSpec spec_;
+  const uint64_t birth_;
   const Environment environment_;
   const bool makes_rounds_;
   const bool compensates_;  // the delay of gradients

@@ -74,6 +74,7 @@ Json json_of(const ShardState& state) {
                {"updates", state.updates},
                {"slots", Json::array()},
                {"marks", Json::array()}};
+  if (state.birth != 0) json["birth"] = state.birth;
   for (const auto& slot : spec.update.slots)
     json["slots"].push_back({{"name", to_hex(slot.name)}, {"initial", to_json(slot.initial)}});
   for (const auto& [task, mark] : state.marks)
@@ -98,6 +99,7 @@ ShardState shard_in(const Json& json) {
                             .update = {.dense = text_of(json, "update"),
                                        .by_rows = text_of(json, "row_update"),
                                        .row_block = json.at("row_block").get<int64_t>()}},
+                   .birth = json.value("birth", uint64_t{0}),
                    .version = json.at("version").get<uint64_t>(),
                    .updates = json.at("updates").get<uint64_t>()};
   for (const Json& slot : json.at("slots"))

@@ -229,7 +229,8 @@ void Shard::restore(ShardState state) {
 
 ShardState Shard::state() const {
   const std::shared_lock lock(mutex_);
-  ShardState state{.spec = spec_, .version = version_, .updates = updates_, .marks = marks_};
+  ShardState state{
+      .spec = spec_, .birth = birth_, .version = version_, .updates = updates_, .marks = marks_};
   // Gradients that wait for others are not part of it.
   for (const auto& [task, before] : round_.tasks()) {
     if (before)

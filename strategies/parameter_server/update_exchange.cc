@@ -60,7 +60,9 @@ size_t UpdateExchange::rows_bytes(const Shard& shard, int64_t rows, size_t bytes
 }
 
 void UpdateExchange::add(const proto::Push& in, std::set<const Shard*>& seen) {
-  Push push{.shard = service_.shard(in.shard()), .rows = in.rows()};
+  Push push{.shard = service_.shard(in.shard(), in.birth()),
+            .rows = in.rows(),
+            .birth_wanted = in.birth() == 0};
   const ShardSpec& spec = push.shard->spec();
   if (!seen.insert(push.shard.get()).second)
     invalid("shard \"", spec.name, "\" comes twice among the pushes of a request");
@@ -116,11 +118,12 @@ void UpdateExchange::add(const proto::Push& in, std::set<const Shard*>& seen) {
 }
 
 void UpdateExchange::add(const proto::Pull& in) {
-  Pull pull{.shard = service_.shard(in.shard()),
+  Pull pull{.shard = service_.shard(in.shard(), in.birth()),
             .at_hand = {.epoch = in.epoch(), .version = in.version()},
             .at_least = in.at_least(),
             .part = in.part(),
-            .copied = in.copied()};
+            .copied = in.copied(),
+            .birth_wanted = in.birth() == 0};
   const ShardSpec& spec = pull.shard->spec();
   if (in.part() < 0 || in.part() >= spec.num_parts())
     invalid("shard \"", spec.name, "\" has no part ", in.part());
@@ -392,6 +395,7 @@ std::optional<Message> UpdateExchange::next_message(const TakeMemory& take) {
       pushed.set_version(push.result.version);
       pushed.set_staleness(push.result.staleness);
       pushed.set_lost(push.result.lost);
+      if (push.birth_wanted) pushed.set_birth(push.shard->birth());
     }
     if (error_) coordination::write_fault(*error_, updated.mutable_fault());
   }
@@ -400,6 +404,7 @@ std::optional<Message> UpdateExchange::next_message(const TakeMemory& take) {
   while (next_pull_ < pulls_.size() && total < kGroupBytes) {
     const Pull& pull = pulls_[next_pull_++];
     proto::Pulled& pulled = *updated.add_pulled();
+    if (pull.birth_wanted) pulled.set_birth(pull.shard->birth());
     if (pull.rows < 0 && pull.part == 0 && pull.at_hand.version > 0 &&
         pull.at_hand == ShardVersion{service_.epoch(), pull.shard->version()}) {
       pulled.set_version(pull.at_hand.version);

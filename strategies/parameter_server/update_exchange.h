@@ -45,6 +45,7 @@ class UpdateExchange final : public Exchange, public std::enable_shared_from_thi
     std::shared_ptr<Shard> shard;
     IncomingPush push;
     int64_t rows = -1;
+    bool birth_wanted = false;
     Compression compression = Compression::kNone;
     size_t bytes = 0;           // of its payload
     std::vector<Piece> pieces;  // of the payload, where they are kept as they arrived
@@ -62,6 +63,7 @@ class UpdateExchange final : public Exchange, public std::enable_shared_from_thi
     int part = 0;
     int64_t rows = -1;
     bool copied = false;
+    bool birth_wanted = false;
     std::shared_ptr<Buffer> row_numbers;
 
     size_t row_bytes() const { return rows > 0 ? static_cast<size_t>(rows) * sizeof(int64_t) : 0; }

@@ -20,7 +20,7 @@ class Status;
 // proto/parameter_server.proto, without copying payloads.
 namespace cohort::parameter_server {
 
-inline constexpr uint32_t kProtocolVersion = 9;
+inline constexpr uint32_t kProtocolVersion = 10;
 inline constexpr char kMethod[] = "/cohort.parameter_server.proto.ParameterServer/Exchange";
 // Of one message; longer payloads continue in the next one.
 inline constexpr size_t kMaxPayloadBytes = 1 << 20;

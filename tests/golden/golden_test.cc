@@ -157,7 +157,7 @@ TEST(Golden, TheLogOfAParameterServerIsReplayed) {
   std::map<std::string, uint64_t> versions;
   const uint64_t changes = parameter_server::replay_log(
       kFolder, {.create =
-                    [&](const ShardSpec& spec, const Tensor& initial) {
+                    [&](const ShardSpec& spec, const Tensor& initial, uint64_t) {
                       shards[spec.name] = std::make_shared<Shard>(
                           spec, initial, Shard::Environment{.epoch = 1, .buffers = &buffers});
                     },

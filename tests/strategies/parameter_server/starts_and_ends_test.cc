@@ -49,7 +49,7 @@ TEST(ParameterServer, WhoComesWhileItEndsWaitsUntilItIsStartedAgain) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// It has neither a snapshot nor a log: what it had is an error, until somebody makes it again.
+// It has neither a snapshot nor a log: what it had is an error, until each makes it again.
 TEST(ParameterServer, WhoComesBackWithNothingHasLostItsShardsAndSaysSo) {
   TestServer server;
   const auto first = server.client(), second = server.client("worker:1");
@@ -64,10 +64,92 @@ TEST(ParameterServer, WhoComesBackWithNothingHasLostItsShardsAndSaysSo) {
   EXPECT_ERROR(first->assign("w", floats({0, 0, 0, 0})), Code::kNotFound, "\"w\"");
   EXPECT_EQ(server->statistics().shards, 0u);
   EXPECT_TRUE(second->create(spec, [] { return floats({5, 5, 5, 5}); }));
+  EXPECT_ERROR(first->push(push), Code::kNotFound, "made anew");
+  EXPECT_EQ(values_of(fetch(*second, spec)), (std::vector<float>(4, 5))) << "nothing was applied";
+  EXPECT_FALSE(first->create(spec, [] { return floats({1, 2, 3, 4}); }));
   const ShardPushed pushed = first->push(push);
   EXPECT_EQ(pushed.outcome, PushOutcome::kApplied);
   EXPECT_EQ(pushed.lost, 1u) << "what was acknowledged before";
   EXPECT_EQ(values_of(fetch(*first, spec)), (std::vector<float>(4, 6)));
+}
+
+// However it has used a shard, and whatever it asks for now.
+TEST(ParameterServer, WhoHasUsedAShardThatWasLostIsToldThatTheNewOneIsAnother) {
+  TestServer server;
+  const auto maker = server.client("worker:0"), finder = server.client("worker:1"),
+             reader = server.client("worker:2"), writer = server.client("worker:3"),
+             pusher = server.client("worker:4"), stranger = server.client("worker:5");
+  const ShardSpec spec = whole_shard("w", kFour);
+  const Tensor ones = floats({1, 1, 1, 1});
+  const ShardPush push{.shard = "w", .gradient = ones, .learning_rate = 1};
+  maker->create(spec, [&] { return ones; });
+  finder->create(spec, [&] { return ones; });
+  fetch(*reader, spec);
+  writer->assign("w", ones);
+  pusher->push(push);
+  server.stop();
+  server.start();
+  ASSERT_TRUE(server.client("worker:6")->create(spec, [&] { return ones; }));
+  const std::string told = str(
+      "parameter server ", server.address().text(),
+      ": this server has a shard \"w\", but not the one that this task has used: the server has "
+      "lost it, and it has been made anew since");
+  for (ParameterClient* client :
+       {maker.get(), finder.get(), reader.get(), writer.get(), pusher.get()}) {
+    EXPECT_ERROR(fetch(*client, spec), Code::kNotFound, told);
+    EXPECT_ERROR(client->push(push), Code::kNotFound, told);
+    EXPECT_ERROR(client->assign("w", ones), Code::kNotFound, told);
+  }
+  EXPECT_EQ(server->statistics().pushes_applied, 0u);
+  EXPECT_EQ(values_of(fetch(*stranger, spec)), values_of(ones)) << "who has used none";
+}
+
+TEST(ParameterServer, WhoHasUsedATableThatWasLostIsToldThatTheNewOneIsAnother) {
+  using Rows = std::vector<int64_t>;
+  TestServer server;
+  const auto client = server.client();
+  const ShardSpec table = lazy_table(8, 1, {});
+  const Tensor row = Tensor::full(DType::kFloat32, {1, 1}, 1),
+               none = Tensor(DType::kFloat32, {0, 1});
+  client->create(table, [] { return Tensor(); });
+  client->assign_rows("table", {3}, row, 0, false);
+  server.stop();
+  server.start();
+  ASSERT_TRUE(server.client("worker:1")->create(table, [] { return Tensor(); }));
+  const char* told = "made anew";
+  for (const Tensor& some : {row, none}) {
+    const Rows rows(static_cast<size_t>(some.shape()[0]), 3);
+    EXPECT_ERROR(client->pull({.shard = "table", .target = some, .rows = rows}), Code::kNotFound,
+                 told);
+    EXPECT_ERROR(
+        client->push({.shard = "table", .gradient = some, .learning_rate = 1, .rows = rows}),
+        Code::kNotFound, told);
+    EXPECT_ERROR(client->assign_rows("table", rows, some, 0, true), Code::kNotFound, told);
+    EXPECT_ERROR(client->add_missing_rows("table", rows, some), Code::kNotFound, told);
+  }
+  EXPECT_ERROR(client->rows_in_use("table"), Code::kNotFound, told);
+  EXPECT_EQ(server->statistics().rows, 0u);
+  EXPECT_FALSE(client->create(table, [] { return Tensor(); }));
+  EXPECT_EQ(client->rows_in_use("table"), Rows()) << "it is the new one from now on";
+}
+
+// What is restored by its name has other values, and is no other shard.
+TEST(ParameterServer, WhoHasUsedAShardThatIsRestoredGoesOnWithIt) {
+  const TemporaryFolder folder("ps");
+  TestServer server;
+  const auto first = server.client("worker:0"), second = server.client("worker:1");
+  const ShardSpec spec = whole_shard("w", kFour);
+  const std::vector<float> saved = {1, 2, 3, 4};
+  first->create(spec, [&] { return floats(saved); });
+  first->snapshot(folder.path());
+  fetch(*second, spec);
+  first->assign("w", floats({0, 0, 0, 0}));
+  EXPECT_EQ(first->restore(folder.path()), 1);
+  EXPECT_EQ(values_of(fetch(*second, spec)), saved);
+  server.stop();
+  server.start();
+  EXPECT_EQ(first->restore(folder.path()), 1) << "made of the snapshot";
+  EXPECT_EQ(values_of(fetch(*second, spec)), saved);
 }
 
 TEST(ParameterServer, EndsWhenAsked) {

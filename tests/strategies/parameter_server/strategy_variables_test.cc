@@ -30,6 +30,26 @@ TEST(ServerVariable, IsCutIntoShardsAndReadAsOne) {
   EXPECT_EQ(values_of(v->value()), (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
 }
 
+TEST(ServerVariable, ThatIsLostIsNotTheOneThatAnotherWorkerHasMadeAnew) {
+  const Job job(1, 2);
+  const auto made_by = [](ParameterServerStrategy& strategy) {
+    const auto scope = strategy.scope();
+    return counting("v", {2});
+  };
+  const auto first = job.worker(0), second = job.worker(1);
+  const VariablePtr before = made_by(*first), same = made_by(*second);
+  before->assign(floats({5, 6}));
+  EXPECT_EQ(values_of(same->value()), (std::vector<float>{5, 6}));
+  job.server(0).stop();
+  job.server(0).start();
+  const auto again = job.worker(0);
+  EXPECT_EQ(values_of(made_by(*again)->value()), (std::vector<float>{0, 1}));
+  EXPECT_ERROR(same->value(), Code::kNotFound, "parameter server ps:0");
+  EXPECT_ERROR(same->assign_add(floats({1, 1})), Code::kNotFound, "made anew");
+  const auto later = job.worker(1);
+  EXPECT_EQ(values_of(made_by(*later)->value()), (std::vector<float>{0, 1}));
+}
+
 TEST(ServerVariable, HasNoConstraint) {
   const Job job(1, 1);
   const auto strategy = job.worker(0);
