@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/requests.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -124,11 +125,38 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
   // Now, or once the worker may go on.
   void answer() {
     if (may_go_on()) return proceed(true);
+    const auto deadline = now() + timeout_;
+    name_slow_later(deadline);
     service_.waiting_room().wait(
         {.is_ready =
              [self = shared_from_this()] { return self->caller_->has_gone() || self->may_go_on(); },
-         .deadline = now() + timeout_,
+         .deadline = deadline,
          .proceed = [self = shared_from_this()](bool ready) { self->proceed(ready); }});
+  }
+
+  // Says now and then for whom the worker has been waiting for long.
+  void name_slow_later(ClockTable::Time deadline) {
+    const auto limit = now() + service_.quiet_wait();
+    if (limit >= deadline) return;
+    const auto say = [self = shared_from_this(), deadline] {
+      self->name_slow();
+      self->name_slow_later(deadline);
+    };
+    service_.waiting_room().wait(
+        {.is_ready = [self = shared_from_this()] { return self->answered_.load(); },
+         .deadline = limit,
+         .proceed =
+             [self = shared_from_this(), say](bool answered) {
+               if (!answered) self->service_.pool().run(say);
+             }});
+  }
+
+  void name_slow() const {
+    const Error why = held_up();
+    if (answered_ || why.peer().empty() || !service_.is_slow_news(why.peer())) return;
+    const auto waited = std::chrono::floor<std::chrono::milliseconds>(now() - began_);
+    service_.options().notice(str("parameter server: ", why.message(), "; ", start_->task,
+                                  " has been waiting for ", waited.count(), " ms"));
   }
 
   bool may_go_on() const {
@@ -136,7 +164,8 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
         [&](ClockTable& clocks) { return clocks.may_start(start_->task, now()); });
   }
 
-  void proceed(bool ready) {
+  // Why the worker may not go on, with those whom it waits for.
+  Error held_up() const {
     std::string slow;
     int64_t steps = completed_;
     const auto slowest = service_.with_clocks([&](ClockTable& clocks) {
@@ -144,13 +173,19 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
       steps = clocks.completed(start_->task).value_or(completed_);
       return clocks.slowest(now());
     });
-    if (!ready)
-      return caller_->refuse(Error(
-          Code::kDeadlineExceeded,
-          str(start_->task, " has completed ", steps, " steps and may not run further ",
-              "ahead (max_staleness=", service_.options().consistency.max_staleness.value_or(0),
-              "): the slowest is ", slow, " at ", slowest.value_or(0)),
-          slow));
+    return Error(
+        Code::kDeadlineExceeded,
+        str(start_->task, " has completed ", steps, " steps and may not run further ",
+            "ahead (max_staleness=", service_.options().consistency.max_staleness.value_or(0),
+            "): the slowest is ", slow, " at ", slowest.value_or(0)),
+        slow);
+  }
+
+  void proceed(bool ready) {
+    answered_ = true;
+    if (!ready) return caller_->refuse(held_up());
+    const auto slowest =
+        service_.with_clocks([](ClockTable& clocks) { return clocks.slowest(now()); });
     proto::Reply reply;
     reply.mutable_clocked()->set_slowest(slowest.value_or(completed_));
     reply_ = Message{.header = reply.SerializeAsString()};
@@ -165,6 +200,8 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
   const std::chrono::milliseconds timeout_;
   const std::shared_ptr<Start> start_;
   const std::shared_ptr<Caller> caller_;
+  const ClockTable::Time began_ = now();
+  std::atomic<bool> answered_ = false;
   std::optional<Message> reply_;
 };
 

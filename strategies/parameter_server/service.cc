@@ -25,7 +25,7 @@ constexpr size_t kMaxCachedBytes = 256 << 20;
 constexpr size_t kMaxShards = 1 << 20;
 // So many times worker_grace after a restart, those who took part before are waited for.
 constexpr int kGracesToReturn = 10;
-// And so many times, a worker that is there is waited for without a word.
+// As Service::quiet_wait().
 constexpr int kGracesToName = 5;
 
 // A worker is slow when the others wait for it so much of their time: it takes twice as long.
@@ -71,7 +71,7 @@ void Service::closed(const Session& session) {
       session.start && with_clocks([&](ClockTable& clocks) {
         return clocks.disconnected(session.start->task, session.start->incarnation, now);
       });
-  if (has_gone && options_.consistency.synchronous()) look_for(session.start->task);
+  if (has_gone && options_.consistency.max_staleness) look_for(session.start->task);
   waiting_->look();
   const std::lock_guard lock(sessions_mutex_);
   --sessions_;
@@ -283,12 +283,16 @@ void Service::settle_all() {
 
 void Service::look_for(const std::string& task) {
   at(std::chrono::steady_clock::now() + options_.worker_grace, [this, task] {
-    const bool has_gone = with_clocks([&](ClockTable& clocks) {
-      return clocks.has_gone(task, std::chrono::steady_clock::now());
+    const bool synchronous = options_.consistency.synchronous();
+    const bool is_missed = with_clocks([&](ClockTable& clocks) {
+      // With bounded staleness, one of the servers has the clocks, and on the others it has none.
+      return clocks.has_gone(task, std::chrono::steady_clock::now()) &&
+             (synchronous || clocks.completed(task).has_value());
     });
-    if (!has_gone) return;
-    options_.notice(
-        str("parameter server: ", task, " has gone; updates are made without its gradients"));
+    if (!is_missed) return;
+    options_.notice(str("parameter server: ", task, " has gone; ",
+                        synchronous ? "updates are made without its gradients"
+                                    : "the others wait for it no longer"));
     settle_rounds();
   });
 }
@@ -340,18 +344,21 @@ PushResult Service::push(Shard& shard, IncomingPush push) {
   return result;
 }
 
+std::chrono::milliseconds Service::quiet_wait() const {
+  return kGracesToName * options_.worker_grace;
+}
+
 WaitingRoom::Time Service::time_to_name_awaited(const Shard& shard) const {
   // Whoever waits may have asked before.
   const auto since = shard.round_began();
-  return since.value_or(std::chrono::steady_clock::now()) + kGracesToName * options_.worker_grace;
+  return since.value_or(std::chrono::steady_clock::now()) + quiet_wait();
 }
 
 void Service::name_awaited(const Shard& shard) {
   const std::string awaited = awaited_by(shard);
   if (awaited.empty() || !is_slow_news(awaited)) return;
   options_.notice(str("parameter server: the next update has been waiting for more than ",
-                      kGracesToName * options_.worker_grace.count(), " ms for gradients of ",
-                      awaited));
+                      quiet_wait().count(), " ms for gradients of ", awaited));
 }
 
 bool Service::is_slow_news(const std::string& tasks) {

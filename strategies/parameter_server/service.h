@@ -156,6 +156,10 @@ class Service {
   void go_on_without(const std::string& task);
   // Who is waited for, for the next update of a shard.
   std::string awaited_by(const Shard& shard);
+  // So long a worker that is there is waited for without a word.
+  std::chrono::milliseconds quiet_wait() const;
+  // Whether that the others wait for these is to be said.
+  bool is_slow_news(const std::string& tasks);
   // Until then the next update of a shard may be waited for without a word.
   WaitingRoom::Time time_to_name_awaited(const Shard& shard) const;
   // Says who is waited for, for the next update of a shard, unless that was said a moment ago.
@@ -191,15 +195,14 @@ class Service {
   void replay(int64_t first_file);
   // Who has pushed to these shards.
   void remember(const std::vector<std::shared_ptr<Shard>>& restored);
-  // Whether that the others wait for these is to be said.
-  bool is_slow_news(const std::string& tasks);
   // Says that the others wait for a worker, unless that was said a moment ago.
   void name_slow(const std::string& task, double share);
   // Makes the updates that nobody is waited for any more; those that cannot be made, as where they
   // cannot be written down, are tried again.
   void settle_rounds();
   void settle_all();
-  // Looks, when its time is over, whether a worker without connections has come back.
+  // Looks, when its time is over, whether a worker without connections has come back, and else says
+  // so where it was waited for.
   void look_for(const std::string& task);
   // Until then those are waited for who were there before this server was started again.
   WaitingRoom::Time time_to_return() const;

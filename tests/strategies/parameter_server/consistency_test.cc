@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/strategies/parameter_server/testing.h"
+#include "tests/testing/eventually.h"
 
 namespace cohort::testing {
 namespace {
@@ -145,6 +146,41 @@ TEST(BoundedStaleness, GoesOnWithAWorkerThatIsStartedAgain) {
   EXPECT_EQ(second->complete_step(1), 1000) << "it begins there";
   EXPECT_EQ(first->complete_step(1002), 1000);
   EXPECT_ERROR(first->complete_step(1003, milliseconds(150)), Code::kDeadlineExceeded, "worker:1");
+}
+
+TEST(BoundedStaleness, NamesWhoIsThereAndHoldsTheOthersUp) {
+  TestServer server(
+      {.consistency = {.max_staleness = 2, .num_workers = 2}, .worker_grace = milliseconds(20)});
+  const auto fast = server.client("worker:0"), slow = server.client("worker:1");
+  std::thread waiting([&] { EXPECT_EQ(fast->complete_step(3), 1); });
+  EXPECT_TRUE(eventually([&] { return server.line("which have not come yet at 0") != ""; }));
+  slow->complete_step(0);
+  EXPECT_TRUE(eventually([&] {
+    return server.line(
+               "worker:0 has completed 3 steps and may not run further ahead "
+               "(max_staleness=2): the slowest is worker:1 at 0; worker:0 has been "
+               "waiting for ") != "";
+  }));
+  slow->complete_step(1);
+  waiting.join();
+  EXPECT_EQ(server.lines("the slowest is worker:1"), 1) << "once in a minute";
+  EXPECT_EQ(server.line("has gone"), "");
+}
+
+TEST(BoundedStaleness, SaysWhoHasGoneAndIsWaitedForNoLonger) {
+  TestServer server(
+      {.consistency = {.max_staleness = 2, .num_workers = 3}, .worker_grace = milliseconds(20)});
+  const auto stays = server.client("worker:0");
+  auto dies = server.client("worker:1"), leaves = server.client("worker:2"),
+       watches = server.client("worker:3");
+  for (ParameterClient* client : {stays.get(), dies.get(), leaves.get()}) client->complete_step(1);
+  watches->statistics();
+  leaves->leave();
+  for (auto* client : {&leaves, &watches, &dies}) *client = nullptr;
+  EXPECT_EQ(stays->complete_step(9), 9);
+  EXPECT_TRUE(eventually(
+      [&] { return server.line("worker:1 has gone; the others wait for it no longer") != ""; }));
+  EXPECT_EQ(server.lines("has gone"), 1) << "nobody waited for the others";
 }
 
 TEST(StaleGradients, GetASmallerLearningRateWhereAsked) {
