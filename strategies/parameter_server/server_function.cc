@@ -187,7 +187,8 @@ class RowsOfCall {
     for (const int64_t number : numbers.values<int64_t>()) {
       if (number < lowest || number >= rows)
         fail(Code::kOutOfRange, lookup.gather->name(), ": row ", number, " of variable \"",
-             table.name(), "\" ", table.spec(), " (allowed: 0 to ", rows - 1, ")");
+             table.name(), "\" ", table.spec(), " (allowed: 0 to ", rows - 1,
+             lowest < 0 ? ", and -1 for no row)" : ")");
       if (number >= 0) rows_[lookup.table].push_back(number);
     }
   }

@@ -13,7 +13,7 @@ void check_indices(std::string_view op, const Index* indices, int64_t count, int
                    int64_t lowest) {
   for (int64_t i = 0; i < count; ++i)
     if (const auto index = static_cast<int64_t>(indices[i]); index < lowest || index >= rows)
-      throw index_error(op, index, i, rows);
+      throw index_error(op, index, i, rows, lowest);
 }
 
 }  // namespace cohort

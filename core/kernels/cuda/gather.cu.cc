@@ -67,7 +67,7 @@ class GatherKernel final : public Kernel {
   }
 
   Error describe(const KernelFault& fault) const override {
-    return index_error("Gather", fault.value, fault.position, sizes_.extent);
+    return index_error("Gather", fault.value, fault.position, sizes_.extent, sizes_.lowest);
   }
 
  private:

@@ -90,7 +90,7 @@ class ScatterKernel final : public Kernel {
   }
 
   Error describe(const KernelFault& fault) const override {
-    return index_error(name_, fault.value, fault.position, target_.shape[0]);
+    return index_error(name_, fault.value, fault.position, target_.shape[0], lowest_);
   }
 
  private:

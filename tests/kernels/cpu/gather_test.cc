@@ -91,7 +91,7 @@ TEST(Gather, AnIndexThatNamesNoRowGivesZerosWhereAllowed) {
   const Tensor indices = Tensor::from<int32_t>({-1, -2}, {2});
   EXPECT_EQ(out_of_range_message("Gather", {params, indices}, {DType::kFloat32, {2, 2}},
                                  {{"axis", int64_t{0}}, {"allow_none", true}}),
-            "Gather: index -2 at position 1 is out of range (allowed: 0 to 4)");
+            "Gather: index -2 at position 1 is out of range (allowed: 0 to 4, and -1 for no row)");
   EXPECT_EQ(out_of_range_message("Gather", {params, indices}, {DType::kFloat32, {2, 2}},
                                  {{"axis", int64_t{0}}, {"allow_none", false}}),
             "Gather: index -1 at position 0 is out of range (allowed: 0 to 4)");

@@ -140,7 +140,8 @@ TEST(ScatterAdd, NamesAnIndexOutOfRange) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::kOutOfRange);
       EXPECT_EQ(error.message(), str("ScatterAdd: index ", wrong,
-                                     " at position 1 is out of range (allowed: 0 to 2)"));
+                                     " at position 1 is out of range (allowed: 0 to 2, and -1 for "
+                                     "no row)"));
     }
   }
 }

@@ -180,7 +180,25 @@ TEST_F(ServerFunctionTest, ALookupPullsItsRowsAlone) {
   EXPECT_EQ(bytes_sent() - before, 3u * 8) << "each row once";
   EXPECT_ERROR(function.run({Tensor::from<int32_t>({0, 100'000, 0, 0}, {4})}), Code::kOutOfRange,
                "100000");
-  EXPECT_ERROR(function.run({Tensor::from<int32_t>({-1, 0, 0, 0}, {4})}), Code::kOutOfRange, "-1");
+  EXPECT_ERROR(function.run({Tensor::from<int32_t>({-1, 0, 0, 0}, {4})}), Code::kOutOfRange,
+               "row -1 of variable \"v\" float32[100000,2] (allowed: 0 to 99999)");
+}
+
+TEST_F(ServerFunctionTest, ALookupThatTakesNoRowSaysSoOfOthers) {
+  const auto own = session("worker:0");
+  const auto table = counting_rows(own, 8, {0, 1});
+  Traced step(
+      [&](const std::vector<Value>& inputs) {
+        return std::vector<Value>{ops::gather_rows_or_zero(table->read(), inputs[0])};
+      },
+      {{DType::kInt32, {2}}});
+  ServerFunction function({step.graph}, own);
+  EXPECT_EQ(values_of(function.run({Tensor::from<int32_t>({-1, 3}, {2})})[0]),
+            (std::vector<float>{0, 0, 3, 3}));
+  for (const int32_t row : {-2, 8})
+    EXPECT_ERROR(
+        function.run({Tensor::from<int32_t>({0, row}, {2})}), Code::kOutOfRange,
+        str("row ", row, " of variable \"v\" float32[8,2] (allowed: 0 to 7, and -1 for no row)"));
 }
 
 TEST_F(ServerFunctionTest, ScatteredSumsGoToTheirRows) {
