@@ -106,7 +106,7 @@ std::vector<int64_t> RowTable::make(std::span<const int64_t> rows) {
     if (!places_.contains(row)) fresh.push_back(row);
   if (fresh.empty()) return fresh;
   std::ranges::sort(fresh);
-  fresh.erase(std::ranges::unique(fresh).begin(), fresh.end());
+  fresh.erase(std::unique(fresh.begin(), fresh.end()), fresh.end());
   const int64_t wanted = rows_in_use() + static_cast<int64_t>(fresh.size());
   require_room(wanted);
   add_slabs(wanted);

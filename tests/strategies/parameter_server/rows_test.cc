@@ -16,7 +16,7 @@ namespace {
 
 using Rows = std::vector<int64_t>;
 
-Tensor rows_of(std::vector<float> values, int64_t columns) {
+Tensor rows_of(const std::vector<float>& values, int64_t columns) {
   const auto rows = static_cast<int64_t>(values.size()) / columns;
   return Tensor::from(values, {rows, columns});
 }
