@@ -13,6 +13,15 @@ void require_positive(const char* partitioner, const char* argument, int64_t val
   if (value < 1) invalid(partitioner, ": ", argument, " must be at least 1, got ", value);
 }
 
+// Of one of the `extent` slices of `spec` along an axis; 2^63 - 1 for more, which no limit exceeds.
+int64_t slice_bytes_of(const TensorSpec& spec, int64_t extent) {
+  const auto item_bytes = static_cast<int64_t>(dtype_size(spec.dtype));
+  int64_t bytes = 0;
+  const bool overflows =
+      __builtin_mul_overflow(spec.shape.num_elements() / extent, item_bytes, &bytes);
+  return overflows ? std::numeric_limits<int64_t>::max() : bytes;
+}
+
 // Parts along `axis`, computed from its extent and the bytes of one slice of it.
 template <typename F>
 Partitioner along_axis(F parts) {
@@ -22,8 +31,8 @@ Partitioner along_axis(F parts) {
     const int along = spec.shape.normalize_axis(axis);
     const int64_t extent = spec.shape[along];
     if (extent == 0) return result;
-    const auto slice_bytes = static_cast<int64_t>(spec.bytes()) / extent;
-    result[static_cast<size_t>(along)] = std::clamp<int64_t>(parts(extent, slice_bytes), 1, extent);
+    result[static_cast<size_t>(along)] =
+        std::clamp<int64_t>(parts(extent, slice_bytes_of(spec, extent)), 1, extent);
     return result;
   };
 }
@@ -93,8 +102,8 @@ RowRange shard_rows(int64_t rows, int64_t num_shards, int64_t shard) {
 
 int64_t shard_of_row(int64_t rows, int64_t num_shards, int64_t row) {
   const int64_t small = rows / num_shards, larger_parts = rows % num_shards;
-  const int64_t in_larger = larger_parts * (small + 1);
-  return row < in_larger ? row / (small + 1) : larger_parts + (row - in_larger) / small;
+  const int64_t larger = small + (larger_parts > 0 ? 1 : 0), in_larger = larger_parts * larger;
+  return row < in_larger ? row / larger : larger_parts + (row - in_larger) / small;
 }
 
 }  // namespace cohort

@@ -1,5 +1,6 @@
 #include "strategies/parameter_server/partitioner.h"
 
+#include <limits>
 #include <numeric>
 
 #include "strategies/parameter_server/placement.h"
@@ -70,6 +71,22 @@ TEST(MaxSizePartitioner, CutsIntoAsFewAsKeepTheMaximum) {
   EXPECT_EQ(along(MaxSizePartitioner(1024, 2), spec, 3), 2);
 }
 
+// More bytes than an int64 counts, as tables whose rows are made on first use may have.
+TEST(Partitioners, CutVariablesOfAnySize) {
+  constexpr int64_t kMany = int64_t{1} << 61, kMost = std::numeric_limits<int64_t>::max();
+  for (const int64_t rows : {kMany, 2 * kMany, kMost}) {
+    const TensorSpec column = float32({rows});
+    EXPECT_EQ(along(MinSizePartitioner(256 << 10, 4), column), 4) << rows;
+    EXPECT_EQ(along(MinSizePartitioner(kMost, 1000), column), rows / kMany) << rows;
+    EXPECT_EQ(along(MaxSizePartitioner(1 << 20, 4), column), 4) << rows;
+    EXPECT_EQ(along(MaxSizePartitioner(1 << 20), column), (rows - 1) / (1 << 18) + 1) << rows;
+  }
+  const TensorSpec long_rows = {DType::kFloat64, {3, kMost / 3}};
+  EXPECT_EQ(along(MinSizePartitioner(kMost, 4), long_rows), 3);
+  EXPECT_EQ(along(MaxSizePartitioner(kMost), long_rows), 3);
+  EXPECT_EQ(num_shards(MaxSizePartitioner(kMost), float32({kMost, 1})), 5);
+}
+
 TEST(Partitioners, RefuseNumbersBelowOne) {
   for (const int64_t bad : {0, -1}) {
     EXPECT_ERROR(FixedShardsPartitioner(bad), Code::kInvalidArgument, "num_shards");
@@ -127,6 +144,9 @@ TEST(ShardOfRow, FindsThePartOfEachRow) {
         for (int64_t row = parts[part].begin; row < parts[part].end; ++row)
           ASSERT_EQ(shard_of_row(rows, n, row), part) << rows << " rows in " << n;
     }
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (const int64_t n : {int64_t{1}, int64_t{2}, kMost})
+    EXPECT_EQ(shard_of_row(kMost, n, kMost - 1), n - 1);
 }
 
 TEST(Placement, GoesRoundWhereAllShardsAreAlike) {
