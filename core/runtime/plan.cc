@@ -332,7 +332,7 @@ struct Plan::Impl {
     if (times) times->tell(info.replica_id);
     if (const KernelFault& fault = io->fault(); fault.kernel > 0) {
       const Step& step = steps[static_cast<size_t>(fault.kernel) - 1];
-      throw step.kernel->describe(fault).with_context(step.node->name());
+      throw located(step.kernel->describe(fault), *step.node, info);
     }
   }
 
@@ -408,8 +408,15 @@ struct Plan::Impl {
       step.kernel->run(context);
       if (exchange != exchanges.end()) variables.refresh(exchange->second.read);
     } catch (const Error& error) {
-      throw error.with_context(step.node->name());
+      throw located(error, *step.node, info);
     }
+  }
+
+  // What a check has to say is of the data of one replica, and of one step.
+  static Error located(const Error& error, const Node& node, const StepInfo& info) {
+    if (!node.op().may_fail || info.num_replicas == 1) return error.with_context(node.name());
+    return error.with_context(str(node.name(), " on replica ", info.replica_id, " in step ",
+                                  info.step, ", counted from 0"));
   }
 
   // For other replicas, which wait at a Barrier.

@@ -92,10 +92,12 @@ TEST_P(MirroredStrategyTest, AnErrorInAReplicaIsThrownAndTheNextRunWorks) {
   }
   for (int round = 0; round < 2; ++round) {
     try {
-      strategy.run(table, bad);
+      strategy.run(table, bad, {.step = 7});
       FAIL() << "an index out of range was accepted";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::kOutOfRange) << error.what();
+      const std::string place = str("on replica ", GetParam() - 1, " in step 7, counted from 0: ");
+      EXPECT_EQ(error.message().find(place) != std::string::npos, GetParam() > 1) << error.what();
     }
     for (const auto& outputs : strategy.run(table, good))
       EXPECT_DOUBLE_EQ(outputs[0].item(), -0.25 * GetParam());
