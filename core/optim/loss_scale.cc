@@ -23,15 +23,10 @@ void check_loss_scale(const GradientOptions& options) {
     invalid(
         "loss_scale and power_sgd cannot both be set: what the compression keeps back would be of "
         "gradients of another scale");
-}
-
-Value all_finite(const std::vector<Value>& gradients) {
-  Value total;
-  for (const Value& gradient : gradients) {
-    const Value sum = ops::cast(ops::reduce_sum(gradient), DType::kFloat64);
-    total = total.defined() ? total + sum : sum;
-  }
-  return ops::is_finite(total);
+  if (options.non_finite != NonFinite::kKeep)
+    invalid(
+        "loss_scale and non_finite cannot both be set: loss scaling leaves out, on all replicas, "
+        "every update whose gradients are not finite");
 }
 
 NextLossScale next_loss_scale(const LossScaleState& state, const LossScale& options,

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "core/optim/optimizer.h"
 
@@ -17,13 +16,7 @@ void check_loss_scale(const GradientOptions& options);
 struct LossScaleState {
   std::shared_ptr<Variable> scale;    // float64 scalar
   std::shared_ptr<Variable> counter;  // int64: updates since the scale has last changed
-  std::shared_ptr<Variable> skipped;  // int64: updates that were left out so far
 };
-
-// Whether all elements are finite: a bool scalar. It asks the sum of each gradient, which an
-// element that is not finite makes so, whatever the others are; that only the sum is not takes
-// elements near the end of float32's range, which no scale is meant for.
-Value all_finite(const std::vector<Value>& gradients);
 
 // The scale and the counter after this step, which has made an update (`good`), has left one out
 // (`failed`), or neither, while gradients are accumulated. Asking for the scale is kOutOfRange, at

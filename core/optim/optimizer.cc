@@ -7,6 +7,7 @@
 #include "core/ops/math_ops.h"
 #include "core/optim/clipping.h"
 #include "core/optim/ema.h"
+#include "core/optim/non_finite.h"
 #include "core/optim/optimizer_state.h"
 #include "core/optim/reduction.h"
 #include "core/optim/rules.h"
@@ -74,6 +75,7 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOpti
   if (options.gradients.power_sgd) check_power_sgd(*options.gradients.power_sgd);
   check_reduce_as(options.gradients);
   check_loss_scale(options.gradients);
+  check_non_finite(options.gradients);
   if (options.gradients.accumulation_steps < 1)
     invalid("accumulation_steps must be at least 1, got ", options.gradients.accumulation_steps);
   check_learning_rate(options.learning_rate.value());

@@ -50,6 +50,27 @@ struct LossScale {
   int64_t dynamic_growth_steps = 2000;  // doubled after so many updates in a row: 1 at least
 };
 
+// What becomes of gradients that are not finite: of those with an element that is NaN or infinite.
+// What a forward pass has written, as moving statistics, stays in any case. All but kKeep cost a
+// pass over the gradients at each step.
+enum class NonFinite {
+  kKeep,  // they are summed and applied like others
+  // The step ends with kOutOfRange, which names the variable and, of several replicas, the one
+  // whose own gradient it is, and the step; workers that train together all end with it. As with
+  // any error of a replica, the variables of all are as they were, or it is their last step; on
+  // GPUs the rest of that step takes place. Of calls that are accumulated each is looked at.
+  kError,
+  // No replica makes the update, as without the step: variables and slots stay, and it is not
+  // counted where the rule and schedules ask for the number of the update, but in
+  // "optimizer/skipped_updates". With accumulation_steps that is the whole update. It looks at the
+  // sums over replicas, so that all know, and no update begins before the last of them is there.
+  // Where updates are made elsewhere (ParameterServerStrategy), a worker sends none then, and it is
+  // kUnimplemented where they wait for all workers. Not together with power_sgd.
+  kSkip,
+  // 0 takes the place of each such element, of each replica's own gradient in each call.
+  kZero,
+};
+
 // What happens to gradients, after they were summed over all replicas, before they are applied.
 // 0 turns a clipping off; at most one may be on.
 struct GradientOptions {
@@ -72,6 +93,9 @@ struct GradientOptions {
   std::optional<DType> reduce_as = {};
   // None: gradients are taken as they are. Not together with power_sgd.
   std::optional<LossScale> loss_scale = {};
+  // Not together with loss_scale, which leaves such updates out; kError and kZero, which look at
+  // gradients before they are summed, not together with reduce_as = float16, whose sums overflow.
+  NonFinite non_finite = NonFinite::kKeep;
 };
 
 // Decoupled weight decay: variable -= variable * learning rate * factor before each update.
@@ -99,7 +123,7 @@ struct VariableGroup {
 
 // An exponential moving average of each variable, with the meanings and defaults of Keras' use_ema:
 // the first update makes it the variable, each further one momentum * average + (1 - momentum) *
-// variable. Updates count, not calls: none that is accumulated or that loss scaling leaves out.
+// variable. Updates count, not calls: none that is accumulated or left out.
 // Evaluate by the averages with callbacks::SwapEMAWeights; at the end of fit() they take the place
 // of the variables, in a loop of one's own by finalize_variable_values(). Until then the variables
 // are what is trained, saved and restored; checkpoints have the averages beside them, as
@@ -197,7 +221,8 @@ class Optimizer {
   // elsewhere. compile() asks, and so does whatever makes the optimizer's first variables.
   void check_strategy(Strategy& strategy) const;
   // Everything to be saved: iterations, the learning rate unless scheduled, what loss scaling
-  // keeps, and the slots and averages made so far.
+  // keeps, the number of updates that were left out where any may be, and the slots and averages
+  // made so far.
   std::vector<std::shared_ptr<Variable>> variables() const;
   // What it is made of, for whoever updates variables elsewhere.
   const UpdateRule& rule() const;

@@ -67,25 +67,32 @@ void Optimizer::State::make_counters() {
       learning_rate =
           add(make_scalar("learning_rate", DType::kFloat64, options.learning_rate.value()));
   }
-  if (scales_loss() && loss_scale.scale == nullptr) make_loss_scale();
+  if (skips_updates() && skipped_updates == nullptr) make_skipping();
 }
 
 void Optimizer::State::make_counters_of_trace() {
   if (has_current_graph()) make_counters();
 }
 
-void Optimizer::State::make_loss_scale() {
+void Optimizer::State::make_skipping() {
   RemoteUpdates* const remote = current_strategy().remote_updates();
   if (remote && remote->waits_for_others())
-    fail(Code::kUnimplemented, "loss scaling under ", current_strategy().name(),
+    fail(Code::kUnimplemented, scales_loss() ? "loss scaling" : "non_finite = kSkip", " under ",
+         current_strategy().name(),
          " needs updates that do not wait for gradients of all workers: one whose gradients are "
-         "not finite sends none");
-  const auto kept = remote ? Synchronization::kOnRead : Synchronization::kAuto;
+         "not finite sends none",
+         scales_loss() ? "" : "; kError and kZero are allowed");
+  if (scales_loss()) make_loss_scale();
+  skipped_updates = add(make_scalar("skipped_updates", DType::kInt64));
+  if (remote) remote->attach(skipped_updates, CountRule(), 0, {});
+}
+
+void Optimizer::State::make_loss_scale() {
+  const bool is_apart = current_strategy().remote_updates() != nullptr;
+  const auto kept = is_apart ? Synchronization::kOnRead : Synchronization::kAuto;
   const double initial = options.gradients.loss_scale->initial_scale;
   loss_scale = {add(kept_apart(make_scalar("dynamic_scale", DType::kFloat64, initial, kept))),
-                add(kept_apart(make_scalar("dynamic_counter", DType::kInt64, 0, kept))),
-                add(make_scalar("skipped_updates", DType::kInt64))};
-  if (remote) remote->attach(loss_scale.skipped, CountRule(), 0, {});
+                add(kept_apart(make_scalar("dynamic_counter", DType::kInt64, 0, kept)))};
 }
 
 const Optimizer::State::Slots& Optimizer::State::slots_of(const VariablePtr& variable) {
@@ -148,7 +155,7 @@ PowerSgdState Optimizer::State::make_power_sgd_state(
 
 double Optimizer::State::updates() const {
   const auto count = [](const VariablePtr& calls) { return calls ? calls->value().item() : 0.0; };
-  return std::floor(count(iterations) / accumulation_steps()) - count(loss_scale.skipped);
+  return std::floor(count(iterations) / accumulation_steps()) - count(skipped_updates);
 }
 
 std::vector<std::pair<VariablePtr, VariablePtr>> Optimizer::State::averages_of(

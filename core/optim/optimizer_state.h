@@ -38,6 +38,8 @@ struct Optimizer::State {
   // update, for accumulation; else null.
   VariablePtr own_calls;
   LossScaleState loss_scale;
+  // Updates that were left out so far, int64; null where none ever is.
+  VariablePtr skipped_updates;
   std::map<VariablePtr, Slots> slots;
   std::vector<VariablePtr> all;  // in the order in which they were made
   std::set<std::string> warned;
@@ -50,6 +52,10 @@ struct Optimizer::State {
   const Slots& slots_of(const VariablePtr& variable);
 
   bool scales_loss() const { return options.gradients.loss_scale.has_value(); }
+  // Whether an update is left out where the sum of a gradient is not finite.
+  bool skips_updates() const {
+    return scales_loss() || options.gradients.non_finite == NonFinite::kSkip;
+  }
   bool averages() const { return options.ema.has_value(); }
   bool accumulates() const { return options.gradients.accumulation_steps > 1; }
   double accumulation_steps() const {
@@ -83,6 +89,8 @@ struct Optimizer::State {
   const VariablePtr& add(VariablePtr variable) { return all.emplace_back(std::move(variable)); }
   VariablePtr make_scalar(std::string_view what, DType dtype, double initial = 0,
                           Synchronization synchronization = Synchronization::kAuto) const;
+  // Of updates that are left out.
+  void make_skipping();
   // Where updates are made elsewhere, each process has a scale of its own.
   void make_loss_scale();
   PowerSgdState make_power_sgd_state(const Variable& variable, const PowerSgdOptions& low_rank,

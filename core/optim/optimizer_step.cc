@@ -8,6 +8,7 @@
 #include "core/ops/math_ops.h"
 #include "core/optim/clipping.h"
 #include "core/optim/ema.h"
+#include "core/optim/non_finite.h"
 #include "core/optim/optimizer_state.h"
 #include "core/optim/reduction.h"
 
@@ -73,7 +74,9 @@ class Optimizer::State::Step {
                              const std::vector<VariablePtr>& variables, bool are_sums);
   // The reduced gradient in the form in which it is applied: by rows, each once, or dense.
   Gradient prepared(const Variable& variable, const Gradient& gradient) const;
-  // Takes the loss scale off, and decides whether to make the update.
+  // Decides whether to make the update.
+  void find_skips(const std::vector<Move>& moves);
+  // Takes the loss scale off.
   void unscale(std::vector<Move>& moves);
   void adjust_loss_scale() const;
   void update(const Move& move);
@@ -122,7 +125,7 @@ Optimizer::State::Step::Step(State& state) : state_(state), calls_(state.iterati
         state_.own_calls ? count_own_call() : ops::equal(calls, (updates + 1.0) * steps - 1.0);
   }
   applies_ = is_update_;
-  if (state_.scales_loss()) updates = without_skipped(updates);
+  if (state_.skips_updates()) updates = without_skipped(updates);
   const Schedule& schedule = state_.options.learning_rate.schedule();
   const Value rate = schedule ? scheduled_rate(schedule, updates) : state_.learning_rate->read();
   number_ = updates + 1.0;
@@ -144,7 +147,7 @@ Value Optimizer::State::Step::count_own_call() const {
 }
 
 Value Optimizer::State::Step::without_skipped(const Value& updates) const {
-  const Value skipped = ops::cast(state_.loss_scale.skipped->read(), DType::kFloat64);
+  const Value skipped = ops::cast(state_.skipped_updates->read(), DType::kFloat64);
   return ops::maximum(updates - skipped, ops::constant(0, DType::kFloat64));
 }
 
@@ -196,12 +199,14 @@ void Optimizer::State::Step::apply(const std::vector<Gradient>& gradients,
     if (!gradients[i]) state_.warn_without_gradient(*variables[i]);
   }
   Strategy& strategy = current_strategy();
-  const std::vector<Gradient> reduced =
-      sums(gradients, variables, options.skip_gradients_aggregation);
+  const std::vector<Gradient> own =
+      treat_non_finite(state_.options.gradients.non_finite, gradients, variables);
+  const std::vector<Gradient> reduced = sums(own, variables, options.skip_gradients_aggregation);
   std::vector<Move> moves;
   for (const size_t i : ready_order(reduced))
     moves.push_back({variables[i], prepared(*variables[i], reduced[i])});
-  if (state_.scales_loss() && !moves.empty()) unscale(moves);
+  if (state_.skips_updates() && !moves.empty()) find_skips(moves);
+  if (state_.scales_loss()) unscale(moves);
   const Clipping clip(values_of(moves), state_.options.gradients);
 
   for (Move& move : moves) move.gradient.values = clip(move.gradient.values);
@@ -215,20 +220,23 @@ void Optimizer::State::Step::apply(const std::vector<Gradient>& gradients,
       if (const auto& average = state_.slots_of(variables[i]).average)
         follow(*average, variables[i]->read());
   if (skips_.defined()) {
-    adjust_loss_scale();
-    Variable& skipped = *state_.loss_scale.skipped;
+    if (state_.scales_loss()) adjust_loss_scale();
+    Variable& skipped = *state_.skipped_updates;
     skipped.update(skipped.read() + ops::cast(skips_, DType::kInt64));
   }
   strategy.end_update();
 }
 
-void Optimizer::State::Step::unscale(std::vector<Move>& moves) {
+void Optimizer::State::Step::find_skips(const std::vector<Move>& moves) {
   const Value finite = all_finite(values_of(moves));
   const auto at_update = [this](const Value& condition) {
     return is_update_.defined() ? ops::logical_and(is_update_, condition) : condition;
   };
   applies_ = at_update(finite);
   skips_ = at_update(ops::logical_not(finite));
+}
+
+void Optimizer::State::Step::unscale(std::vector<Move>& moves) {
   const Value factor = 1.0 / state_.loss_scale.scale->read();
   for (Move& move : moves) {
     Value& values = move.gradient.values;
@@ -293,8 +301,8 @@ void Optimizer::State::Step::push(RemoteUpdates& remote, const std::vector<Move>
   };
   count(state_.iterations, {});
   if (!skips_.defined()) return;
-  count(state_.loss_scale.skipped, skips_);
-  adjust_loss_scale();
+  count(state_.skipped_updates, skips_);
+  if (state_.scales_loss()) adjust_loss_scale();
 }
 
 Value Optimizer::State::Step::as(DType dtype, const Value& scalar) {

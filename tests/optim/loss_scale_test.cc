@@ -121,8 +121,14 @@ TEST_P(LossScaleReplicasTest, SkipsWhatWasAccumulated) {
 }
 
 // Every rule, with decay: its state, and the number of the update that schedules and bias
-// corrections ask for.
-TEST(LossScale, ASkippedUpdateHasNotBeen) {
+// corrections ask for. The same without a scale.
+class SkippingTest : public ::testing::TestWithParam<NonFinite> {};
+INSTANTIATE_TEST_SUITE_P(Policies, SkippingTest,
+                         ::testing::Values(NonFinite::kKeep, NonFinite::kSkip));
+
+TEST_P(SkippingTest, ASkippedUpdateHasNotBeen) {
+  GradientOptions skipping = {.non_finite = GetParam()};
+  if (GetParam() == NonFinite::kKeep) skipping.loss_scale = LossScale{};
   const Schedule schedule = schedules::ExponentialDecay(0.5, 1, 0.5);
   const std::vector<std::function<Optimizer(const GradientOptions&)>> rules = {
       [&](auto& g) {
@@ -133,7 +139,7 @@ TEST(LossScale, ASkippedUpdateHasNotBeen) {
       [&](auto& g) { return Lamb(0.5, {.gradients = g}); }};
   for (const auto& make : rules) {
     const auto plain = make_weight("w", {1, -2}), scaled = make_weight("w", {1, -2});
-    const Optimizer a = make({}), b = make({.loss_scale = LossScale{}});
+    const Optimizer a = make({}), b = make(skipping);
     const Function along_a = testing::step_along_input(a, plain),
                    along_b = testing::step_along_input(b, scaled);
     for (const double gradient : {1.0, kInfinity, -0.5, kNaN, 0.25}) {

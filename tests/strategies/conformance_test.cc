@@ -223,49 +223,95 @@ TEST_P(ConformanceTest, ScalesTheLossWithoutTrace) {
     }
 }
 
-// One row, which one replica has, is enough. What is left of the training is as if the batch had
-// not been there.
+// With one row that gives no finite gradient, which the last replica has.
+Batch make_bad_batch() {
+  Batch batch = make_batch(DType::kFloat64, 8, 2);
+  Tensor y = batch["y"].clone();
+  y.data<double>()[15] = std::numeric_limits<double>::infinity();
+  batch.set("y", y);
+  return batch;
+}
+
+// On four batches, of which the third is a bad one, or left out.
+Trained train_past_bad_batch(Strategy& strategy, const MakeProgram& make,
+                             const optim::Optimizer& optimizer, bool has_bad_batch = true) {
+  const auto scope = strategy.scope();
+  const Program program = make();
+  const auto step = strategy.function([&](const BatchValues& batch) {
+    optimizer.minimize(program.loss(batch), program.variables);
+  });
+  for (int i = 0; i < 4; ++i) {
+    if (i == 2 && !has_bad_batch) continue;
+    const Batch batch = i == 2 ? make_bad_batch() : make_batch(DType::kFloat64, 8, i);
+    strategy.run(step, split(strategy, batch));
+  }
+  Trained trained;
+  for (const auto& variable : program.variables) {
+    expect_equal_copies(strategy, variable);
+    trained.weights.push_back(variable->value());
+  }
+  return trained;
+}
+
+const std::vector<MakeProgram>& dense_and_sparse() {
+  static const std::vector<MakeProgram> all = {[] { return perceptron(DType::kFloat64); },
+                                               [] { return embedding(DType::kFloat64); }};
+  return all;
+}
+
+// What is left of the training is as if the batch had not been there.
 TEST_P(ConformanceTest, AGradientThatIsNotFiniteIsSkippedByAllReplicas) {
-  const auto train_with = [](Strategy& strategy, const MakeProgram& make,
-                             const optim::Optimizer& optimizer, bool has_bad_batch) {
-    const auto scope = strategy.scope();
-    const Program program = make();
-    const auto step = strategy.function([&](const BatchValues& batch) {
-      optimizer.minimize(program.loss(batch), program.variables);
-    });
-    for (int i = 0; i < 4; ++i) {
-      Batch batch = make_batch(DType::kFloat64, 8, i);
-      if (i == 2 && !has_bad_batch) continue;
-      if (i == 2) {
-        Tensor y = batch["y"].clone();
-        y.data<double>()[15] = std::numeric_limits<double>::infinity();
-        batch.set("y", y);
-      }
-      strategy.run(step, split(strategy, batch));
-    }
-    Trained trained;
-    for (const auto& variable : program.variables) {
-      expect_equal_copies(strategy, variable);
-      trained.weights.push_back(variable->value());
-    }
-    return trained;
-  };
-  for (const auto& make :
-       {+[] { return perceptron(DType::kFloat64); }, +[] { return embedding(DType::kFloat64); }})
+  for (const MakeProgram& make : dense_and_sparse())
     for (const bool by_rows : {true, false}) {
       const auto optimizer = [&](const optim::GradientOptions& gradients) {
         return by_rows ? optim::Adagrad(0.1, {.gradients = gradients})
                        : optim::Adam(0.02, {.gradients = gradients});
       };
-      const Trained expected = train_with(default_strategy(), make, optimizer({}), false);
+      const Trained expected = train_past_bad_batch(default_strategy(), make, optimizer({}), false);
       run_under(GetParam(), [&](Strategy& strategy) {
         const optim::Optimizer scaled = optimizer({.loss_scale = optim::LossScale{}});
-        expect_near(train_with(strategy, make, scaled, true), expected, 1e-12);
+        expect_near(train_past_bad_batch(strategy, make, scaled), expected, 1e-12);
         const auto scope = strategy.scope();
         EXPECT_EQ(scaled.loss_scale(), 0x1p14);
         EXPECT_EQ(scaled.iterations()->value().item(), 4);
       });
+      run_under(GetParam(), [&](Strategy& strategy) {
+        const optim::Optimizer skipping = optimizer({.non_finite = optim::NonFinite::kSkip});
+        expect_near(train_past_bad_batch(strategy, make, skipping), expected, 1e-12);
+        const auto scope = strategy.scope();
+        EXPECT_EQ(skipping.iterations()->value().item(), 4);
+      });
     }
+}
+
+TEST_P(ConformanceTest, ZerosInTheGradientOfOneReplicaLeaveAllWithTheSameFiniteWeights) {
+  for (const MakeProgram& make : dense_and_sparse())
+    run_under(GetParam(), [&](Strategy& strategy) {
+      const auto zeroing =
+          optim::Adagrad(0.1, {.gradients = {.non_finite = optim::NonFinite::kZero}});
+      for (const Tensor& weight : train_past_bad_batch(strategy, make, zeroing).weights)
+        for (const double value : weight.values<double>()) ASSERT_TRUE(std::isfinite(value));
+    });
+}
+
+TEST_P(ConformanceTest, AGradientThatIsNotFiniteIsAnErrorWhereItIsToBe) {
+  const int replicas = GetParam().workers * GetParam().replicas;
+  if (is_on_gpus() && GetParam().workers > 1)
+    GTEST_SKIP() << "other workers' steps take place there, and their next one has the error";
+  for (const MakeProgram& make : dense_and_sparse())
+    run_under(GetParam(), [&](Strategy& strategy) {
+      const auto strict = optim::SGD(0.1, {.gradients = {.non_finite = optim::NonFinite::kError}});
+      try {
+        train_past_bad_batch(strategy, make, strict);
+        ADD_FAILURE() << "a gradient that is not finite was accepted";
+      } catch (const Error& error) {
+        const std::string message = error.message();
+        EXPECT_EQ(error.code(), Code::kOutOfRange) << message;
+        EXPECT_NE(message.find("the gradient of variable \""), std::string::npos) << message;
+        const std::string place = str("on replica ", replicas - 1, " in step 2, counted from 0");
+        EXPECT_EQ(message.find(place) != std::string::npos, replicas > 1) << message;
+      }
+    });
 }
 
 TEST_P(ConformanceTest, TrainsInFloat32LikeOneDevice) {

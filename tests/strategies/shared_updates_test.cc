@@ -68,6 +68,9 @@ std::vector<Case> cases() {
       {"global_clipnorm", sgd({.global_clipnorm = 0.1})},
       {"accumulation", sgd({.accumulation_steps = 2})},
       {"loss_scale", sgd({.loss_scale = LossScale{}})},
+      {"non_finite = kError", sgd({.non_finite = NonFinite::kError})},
+      {"non_finite = kSkip", sgd({.non_finite = NonFinite::kSkip})},
+      {"non_finite = kZero", sgd({.non_finite = NonFinite::kZero})},
   };
 }
 

@@ -419,6 +419,52 @@ TEST(Training, AWorkerSkipsItsOwnUpdateWhereItsGradientIsNotFinite) {
   EXPECT_EQ(optimizer.variables().back()->value().item(), 3);
 }
 
+// The same without a scale. Of such a gradient as an error the others learn nothing.
+TEST(Training, WhatIsNotFiniteIsNotSentWhereItIsSkippedOrAnError) {
+  for (const auto policy : {optim::NonFinite::kSkip, optim::NonFinite::kError}) {
+    const Job job(1, 2);
+    const auto make = [&] { return optim::SGD(1.0, {.gradients = {.non_finite = policy}}); };
+    job.on_workers([&](ParameterServerStrategy& strategy) {
+      const auto v = counting("v", {2});
+      const optim::Optimizer optimizer = make();
+      const auto step = strategy.function(
+          [&](Value x) { optimizer.minimize(ops::reduce_sum(v->read() * x), {v}); });
+      const bool overflows = !strategy.is_chief();
+      for (int i = 0; i < 3; ++i) {
+        const auto run = [&] { strategy.run(step, overflows ? HUGE_VALF : 1.0f); };
+        if (overflows && policy == optim::NonFinite::kError) {
+          EXPECT_ERROR(run(), Code::kOutOfRange, "the gradient of variable \"v\" is not finite");
+        } else {
+          run();
+        }
+      }
+    });
+    const auto strategy = job.worker(0);
+    const auto scope = strategy->scope();
+    const auto v = counting("v", {2});
+    const optim::Optimizer optimizer = make();
+    optimizer.build({v});
+    EXPECT_EQ(values_of(v->value()), (std::vector<float>{-3, -2}));
+    if (policy != optim::NonFinite::kSkip) continue;
+    EXPECT_EQ(optimizer.iterations()->value().item(), 6);
+    EXPECT_EQ(optimizer.variables().back()->name(), "optimizer/skipped_updates");
+    EXPECT_EQ(optimizer.variables().back()->value().item(), 3);
+  }
+}
+
+TEST(Training, UpdatesThatWaitForAllWorkersAreNotSkipped) {
+  const Job job(1, 2, {.max_staleness = 0});
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto build = [&](optim::NonFinite policy) {
+    optim::SGD(0.1, {.gradients = {.non_finite = policy}}).build({counting("v", {2})});
+  };
+  EXPECT_ERROR(build(optim::NonFinite::kSkip), Code::kUnimplemented,
+               "non_finite = kSkip under ParameterServerStrategy");
+  build(optim::NonFinite::kError);
+  build(optim::NonFinite::kZero);
+}
+
 TEST(Training, UpdatesThatWaitForAllWorkersHaveNoLossScale) {
   const Job job(1, 2, {.max_staleness = 0});
   const auto strategy = job.worker(0);
