@@ -123,8 +123,8 @@ void ProcessGroup::barrier(const std::string& name, milliseconds timeout) {
 void ProcessGroup::end_well(bool program_knows) {
   std::optional<Error> failure = link_->failure(milliseconds(0));
   try {
-    // Who is in another call waits for this process in vain.
-    if (!failure) communicator_->barrier();
+    // Who is in another call, a barrier too, waits for this process in vain.
+    if (!failure) communicator_->run(BarrierCall{.purpose = "the end of the group"});
   } catch (const Error& error) {
     failure = link_->failure(error.code() == Code::kUnavailable ? kCauseTimeout : milliseconds(0));
     if (!failure) throw;
@@ -135,10 +135,12 @@ void ProcessGroup::end_well(bool program_knows) {
 }
 
 void ProcessGroup::end_badly() {
-  if (is_beside_strategy_ || link_->failure(milliseconds(0))) return;
+  if (link_->failure(milliseconds(0))) return;
   const std::string self = link_->name(link_->rank());
-  link_->report(
-      Error(Code::kAborted, str(self, " has ended because of an error of its own"), self));
+  const Error end(Code::kAborted, str(self, " has ended because of an error of its own"), self);
+  if (!is_beside_strategy_) link_->report(end);
+  // Or others might see that it leaves before they hear why.
+  communicator_->abort(end);
 }
 
 }  // namespace cohort::collective

@@ -59,7 +59,8 @@ struct Kind {
 
 struct Description {
   std::string operator()(const BarrierCall& c) const {
-    return c.topic == 0 ? "a barrier" : str("a barrier with topic ", c.topic);
+    return c.topic == 0 ? str("a barrier", purpose(c.purpose))
+                        : str("a barrier with topic ", c.topic);
   }
   std::string operator()(const AllReduceCall& c) const {
     auto segment = c.segments.begin();
@@ -271,7 +272,10 @@ class Hash {
 struct Content {
   Hash& hash;
 
-  void operator()(const BarrierCall& c) const { hash.add(c.topic); }
+  void operator()(const BarrierCall& c) const {
+    hash.add(c.topic);
+    hash.add(fnv1a(c.purpose));
+  }
   void operator()(const AllReduceCall& c) const {
     reduction(c.op, c.dtype);
     hash.add(c.segments.size());

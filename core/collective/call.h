@@ -28,9 +28,11 @@ struct Segment {
 };
 
 // Returns when every rank has called it, and everything started before it has ended. `topic` says
-// what the ranks come for, where they have to agree about that: different ones are a mistake.
+// what the ranks come for, where they have to agree about that, and `purpose`, a literal, what for
+// where it is no barrier of the program's own: different ones are a mistake.
 struct BarrierCall {
   uint64_t topic = 0;
+  std::string_view purpose = {};
 };
 
 // Combines the segments of all ranks element by element. Every rank gets the same bits, and the

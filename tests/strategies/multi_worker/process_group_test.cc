@@ -193,6 +193,39 @@ TEST(ProcessGroupTest, EndedByAnExceptionLeavesItsStrategyAlone) {
   });
 }
 
+TEST(ProcessGroupTest, ABarrierIsNotTheEndOfAnotherProcess) {
+  for (const auto backend : {CommunicationBackend::kSharedMemory, CommunicationBackend::kTcp}) {
+    const LocalJob job(2);
+    const auto errors = on_threads(job.size(), [&](int rank) {
+      collective::ProcessGroup group(
+          {.resolver = std::make_shared<LiteralResolver>(job.resolver(rank)), .backend = backend});
+      EXPECT_EQ(group_sum(group), 2);
+      if (rank == 1) return;
+      const Error error = error_of([&] { collective::barrier(group); });
+      EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+      EXPECT_THAT(error.message(), HasSubstr("rank 1 asks for a barrier for the end of the group"));
+    });
+    EXPECT_THAT(errors, Each(""));
+  }
+}
+
+// Whether it hears first that the process has ended or that its connections have.
+TEST(ProcessGroupTest, WhoIsInACallHearsWhyAnotherProcessHasEnded) {
+  for (const auto backend : {CommunicationBackend::kSharedMemory, CommunicationBackend::kTcp}) {
+    const LocalJob job(3);
+    const auto errors = on_threads(job.size(), [&](int rank) {
+      collective::ProcessGroup group(
+          {.resolver = std::make_shared<LiteralResolver>(job.resolver(rank)), .backend = backend});
+      EXPECT_EQ(group_sum(group), 3);
+      if (rank == 2) throw std::runtime_error("out of luck");
+      const Error error = error_of([&] { group_sum(group); });
+      EXPECT_EQ(error.code(), Code::kAborted) << error.what();
+      EXPECT_THAT(error.message(), HasSubstr("worker:2 has ended because of an error of its own"));
+    });
+    EXPECT_THAT(errors, ::testing::ElementsAre("", "", "out of luck"));
+  }
+}
+
 // The first worker, which is in no part, ends by an error of its own; the second has not come to
 // the part in which the third waits.
 TEST(ProcessGroupTest, WhoWaitsInAPartLearnsThatTheJobHasFailed) {
