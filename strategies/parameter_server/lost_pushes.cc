@@ -30,9 +30,26 @@ LostPushes::LostPushes(const ParameterServerOptions& options,
                        std::function<std::shared_ptr<Shard>(const std::string& name)> find)
     : options_(options), find_(std::move(find)) {}
 
-void LostPushes::add(const std::string& task, uint64_t pushes, const std::string& where) {
+void LostPushes::add(const std::string& task, uint64_t pushes, const std::string& shard) {
+  const std::lock_guard lock(unsaid_mutex_);
   count_ += pushes;
-  options_.notice(str("parameter server: lost=", pushes, " pushes of ", task, " to ", where,
+  Unsaid& unsaid = unsaid_[task];
+  unsaid.pushes += pushes;
+  unsaid.shards.insert(shard);
+}
+
+void LostPushes::say(const std::string& task) {
+  Unsaid lost;
+  {
+    const std::lock_guard lock(unsaid_mutex_);
+    const auto found = unsaid_.find(task);
+    if (found == unsaid_.end()) return;
+    lost = std::move(found->second);
+    unsaid_.erase(found);
+  }
+  const std::string where = lost.shards.size() == 1 ? str("shard \"", *lost.shards.begin(), '"')
+                                                    : str(lost.shards.size(), " shards");
+  options_.notice(str("parameter server: lost=", lost.pushes, " pushes of ", task, " to ", where,
                       ": they were acknowledged, and are not in the last snapshot"));
 }
 
@@ -102,15 +119,11 @@ void LostPushes::count_returned(const PushLedger::Key& key, const Mark& mark) {
     lost = all - (last.incarnation == mark.incarnation ? pushes_since(restored, last) : 0);
     unreturned_.erase(found);
   }
-  if (lost > 0) add(key.task, lost, str("shard \"", key.shard, '"'));
+  if (lost > 0) add(key.task, lost, key.shard);
 }
 
 void LostPushes::give_up(const std::optional<std::string>& task) {
-  struct Sum {
-    uint64_t pushes = 0;
-    int shards = 0;
-  };
-  std::map<std::string, Sum> sums;
+  std::set<std::string> tasks;
   {
     const std::lock_guard lock(mutex_);
     std::erase_if(unreturned_, [&](const auto& entry) {
@@ -118,13 +131,12 @@ void LostPushes::give_up(const std::optional<std::string>& task) {
       if (task && key.task != *task) return false;
       // Else it has just pushed, and this is counted there.
       if (!find_(key.shard)->skip(key.task, pushes.restored, pushes.last)) return false;
-      sums[key.task].pushes += pushes.lost;
-      ++sums[key.task].shards;
+      add(key.task, pushes.lost, key.shard);
+      tasks.insert(key.task);
       return true;
     });
   }
-  for (const auto& [name, sum] : sums)
-    add(name, sum.pushes, str(sum.shards, sum.shards == 1 ? " shard" : " shards"));
+  for (const std::string& name : tasks) say(name);
 }
 
 void LostPushes::end() {

@@ -5,7 +5,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <shared_mutex>
 #include <string>
 #include <vector>
@@ -33,10 +35,12 @@ class LostPushes {
   void write_down_start(const Start& start);
   // Writes down what the worker will know as acknowledged.
   void write_down(const std::string& shard, const std::string& task, const Mark& mark);
-  // Counts what is lost of a task, or of all, that has not been counted before.
+  // Counts what is lost of a task, or of all, that has not been counted before, and says so.
   void give_up(const std::optional<std::string>& task = {});
   // Counts pushes that are known to be lost.
-  void add(const std::string& task, uint64_t pushes, const std::string& where);
+  void add(const std::string& task, uint64_t pushes, const std::string& shard);
+  // Says, in one line, what has been counted of a task since it was last said.
+  void say(const std::string& task);
   // What was not saved by now is not wanted: there is nothing to write down any more.
   void end();
   uint64_t count() const { return count_; }
@@ -45,6 +49,12 @@ class LostPushes {
   struct Unreturned {
     Mark restored, last;
     uint64_t lost = 0;  // of the start of `last`, and of those since that of `restored`
+  };
+
+  // Counted, and not said yet.
+  struct Unsaid {
+    uint64_t pushes = 0;
+    std::set<std::string> shards;
   };
 
   // Its file cannot be written. REQUIRES: there is one, and mutex_ held.
@@ -59,6 +69,8 @@ class LostPushes {
   std::unique_ptr<PushLedger> ledger_;
   // What the server before this one had and this one has not, and nobody has counted.
   std::map<PushLedger::Key, Unreturned> unreturned_;
+  std::mutex unsaid_mutex_;  // guards what follows; may be taken while the other is held
+  std::map<std::string, Unsaid> unsaid_;  // by task
 };
 
 }  // namespace cohort::parameter_server

@@ -313,7 +313,6 @@ PushResult Service::push(Shard& shard, IncomingPush push) {
       with_clocks(
           [&](ClockTable& clocks) { clocks.complete(task, 0, std::chrono::steady_clock::now()); });
   }
-  const uint64_t acknowledged = push.acknowledged;
   const Mark mark = push.mark;
   const bool has_gradient = !push.rows || !push.rows->empty();
   const PushResult result = shard.push(std::move(push));
@@ -336,9 +335,7 @@ PushResult Service::push(Shard& shard, IncomingPush push) {
     case PushOutcome::kRefused:  // has thrown
       break;
   }
-  if (result.lost > 0 && !result.again)
-    lost_.add(task, result.lost,
-              str("shard \"", shard.spec().name, "\", up to number ", acknowledged));
+  if (result.lost > 0 && !result.again) lost_.add(task, result.lost, shard.spec().name);
   if (result.outcome == PushOutcome::kApplied) waiting_->look();
   if (result.awaited_share > kSlowShare) name_slow(task, result.awaited_share);
   return result;

@@ -151,6 +151,8 @@ class Service {
   std::shared_ptr<Start> require_present(const std::string& source, uint64_t incarnation);
   // Applies a push, and counts what became of it.
   PushResult push(Shard& shard, IncomingPush push);
+  // Says what pushes of a task have shown to be lost.
+  void say_lost(const std::string& task) { lost_.say(task); }
   // By its clock a worker takes part no longer. Makes the updates that have waited for it, and may
   // wait for locks.
   void go_on_without(const std::string& task);

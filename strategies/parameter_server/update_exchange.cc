@@ -289,6 +289,7 @@ void UpdateExchange::settle() {
     const std::lock_guard lock(mutex_);
     if (!complete_ || running_ > 0 || std::exchange(answered_, true)) return;
   }
+  service_.say_lost(start_->task);
   if (error_) return answer_refused();
   const Pull* const missing = missing_version();
   if (missing == nullptr) return answer();

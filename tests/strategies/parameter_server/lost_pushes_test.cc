@@ -74,6 +74,27 @@ TEST_F(Lost, IsCountedOfAWorkerThatIsStartedAgain) {
   EXPECT_EQ(server_->statistics().pushes_lost, 3u);
 }
 
+// Whether it is the same start that pushes again, or the next one.
+TEST_F(Lost, IsSaidOnceOfAllShardsThatARequestPushesTo) {
+  const auto push_to_both = [&] {
+    std::vector<ShardPush> pushes;
+    for (const char* name : {"v", "w"})
+      pushes.push_back({.shard = name, .gradient = floats({1, 1, 1, 1}), .learning_rate = 1});
+    worker_->update(pushes, {});
+  };
+  for (const int64_t lines : {1, 2}) {
+    push_to_both();
+    EXPECT_EQ(server_->statistics().pushes_lost, 3u) << "of this start of the server";
+    EXPECT_EQ(server_.lines("lost=3 pushes of worker:1 to 2 shards: "), lines);
+    EXPECT_EQ(server_.lines("lost="), lines);
+    server_->snapshot();
+    for (const char* name : {"w", "v", "v"}) push(*worker_, name);
+    server_.stop();
+    server_.start();
+    worker_ = server_.client("worker:1");
+  }
+}
+
 TEST_F(Lost, IsNothingWhereTheServerWasAskedToEnd) {
   worker_->leave();
   push(*worker_, "w");

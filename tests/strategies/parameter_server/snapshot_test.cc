@@ -43,7 +43,7 @@ TEST(Snapshot, BringsBackValuesSlotsAndMarks) {
   EXPECT_NE(server.line("1 shards from the snapshot"), "");
   // Of the four acknowledged pushes, three came back. The step of Adam goes on where it was.
   client->push(push);
-  EXPECT_NE(server.line("lost=1 "), "") << server.line("lost");
+  EXPECT_NE(server.line("lost=1 pushes of worker:0 to shard \"w\": "), "") << server.line("lost");
   EXPECT_EQ(values_of(fetch(*client, spec)), wanted);
   EXPECT_EQ(server->statistics().pushes_lost, 1u);
 }
