@@ -1,83 +1,80 @@
 #include "strategies/parameter_server/reshard.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "core/base/error.h"
+#include "strategies/parameter_server/partitioner.h"
 #include "strategies/parameter_server/same_shard.h"
+#include "strategies/parameter_server/variable_rows.h"
 
 namespace cohort::parameter_server {
 namespace {
-
-// Those that both have: there are some.
-void copy_rows(const ShardState& from, ShardState& to) {
-  const ShardSpec& wanted = to.spec;
-  const int64_t begin = std::max(from.spec.begin, wanted.begin),
-                end = std::min(from.spec.begin + from.spec.rows, wanted.begin + wanted.rows);
-  const size_t row = wanted.row_bytes();
-  for (int part = 0; part < wanted.num_parts(); ++part) {
-    const Tensor& source = from.parts[static_cast<size_t>(part)];
-    std::memcpy(
-        static_cast<char*>(to.parts[static_cast<size_t>(part)].raw()) +
-            static_cast<size_t>(begin - wanted.begin) * row,
-        static_cast<const char*>(source.raw()) + static_cast<size_t>(begin - from.spec.begin) * row,
-        static_cast<size_t>(end - begin) * row);
-  }
-}
 
 // Whether they have rows in common.
 bool overlap(const ShardSpec& a, const ShardSpec& b) {
   return std::max(a.begin, b.begin) < std::min(a.begin + a.rows, b.begin + b.rows);
 }
 
-// The number in `to` of a row of `from`; nothing where it has no such row.
-std::optional<int64_t> moved(int64_t row, const ShardSpec& from, const ShardSpec& to) {
-  const int64_t number = row + from.begin - to.begin;
-  return number < 0 || number >= to.rows ? std::nullopt : std::optional(number);
+// The rows of a wanted shard, by the numbers that a saved one gives its own.
+RowRange range_in(const ShardSpec& saved, const ShardSpec& wanted) {
+  const int64_t begin = wanted.begin - saved.begin;
+  return {begin, begin + wanted.rows};
 }
 
-// Of a table: those that are in use.
+// Of a table: which of a saved shard's rows in use, `ids`, the wanted one has.
+RowRange in_use_of(const ShardSpec& wanted, const ShardSpec& saved,
+                   const std::vector<int64_t>& ids) {
+  const auto [begin, end] = within(ids, range_in(saved, wanted));
+  return {static_cast<int64_t>(begin), static_cast<int64_t>(end)};
+}
+
+// How many these are in all.
 int64_t count_rows(const ShardSpec& wanted, const std::vector<SavedShard>& saved) {
   int64_t count = 0;
   for (const SavedShard& one : saved)
-    count += std::ranges::count_if(one.load_row_ids(), [&](int64_t row) {
-      return moved(row, one.about.spec, wanted).has_value();
-    });
+    count += in_use_of(wanted, one.about.spec, one.load_row_ids()).rows();
   return count;
 }
 
-// The same, themselves.
-void append_rows(const ShardState& from, ShardState& to) {
-  const size_t bytes = to.spec.row_bytes();
-  for (size_t i = 0; i < from.row_ids->size(); ++i) {
-    const auto row = moved((*from.row_ids)[i], from.spec, to.spec);
-    if (!row) continue;
-    const size_t place = to.row_ids->size();
-    to.row_ids->push_back(*row);
-    for (size_t part = 0; part < to.parts.size(); ++part)
-      std::memcpy(static_cast<char*>(to.parts[part].raw()) + place * bytes,
-                  static_cast<const char*>(from.parts[part].raw()) + i * bytes, bytes);
-  }
+// Some of those that `from` has in use; they are `to`'s from `place` on.
+void read_rows(const SavedShard& from, const RowRange& rows, ShardState& to, int64_t place) {
+  const size_t before = static_cast<size_t>(place) * to.spec.row_bytes();
+  for (int part = 0; part < to.spec.num_parts(); ++part)
+    from.read_rows(part, rows,
+                   static_cast<char*>(to.parts[static_cast<size_t>(part)].raw()) + before);
 }
 
-// From those that overlap with it, one after the other.
-ShardState load_rows(ShardState to, const std::vector<SavedShard>& saved) {
-  const TensorSpec& whole = to.spec.whole;
-  int64_t most = 0;
-  for (const SavedShard& one : saved) most += one.rows;
-  const Shape shape = to.spec.lazy ? whole.shape.with_dim(0, most) : to.spec.spec().shape;
-  for (int part = 0; part < to.spec.num_parts(); ++part) to.parts.emplace_back(whole.dtype, shape);
-  if (to.spec.lazy) to.row_ids.emplace();
+// Those that both have: there are some.
+void read_common_rows(const SavedShard& from, ShardState& to) {
+  const ShardSpec& saved = from.about.spec;
+  const RowRange wanted = range_in(saved, to.spec);
+  const RowRange rows{std::max<int64_t>(wanted.begin, 0), std::min(wanted.end, saved.rows)};
+  read_rows(from, rows, to, rows.begin - wanted.begin);
+}
+
+// The same of a table, where there may be none in use.
+void append_rows(const SavedShard& from, ShardState& to) {
+  const std::vector<int64_t> ids = from.load_row_ids();
+  const RowRange rows = in_use_of(to.spec, from.about.spec, ids);
+  read_rows(from, rows, to, static_cast<int64_t>(to.row_ids->size()));
+  const int64_t first = range_in(from.about.spec, to.spec).begin;
+  for (int64_t i = rows.begin; i < rows.end; ++i)
+    to.row_ids->push_back(ids[static_cast<size_t>(i)] - first);
+}
+
+// `rows` in use, from those that overlap with it, one after the other.
+ShardState load_rows(ShardState to, int64_t rows, const std::vector<SavedShard>& saved) {
+  const bool lazy = to.spec.lazy.has_value();
+  const TensorSpec part = lazy ? to.spec.rows_spec(rows) : to.spec.spec();
+  for (int i = 0; i < to.spec.num_parts(); ++i) to.parts.emplace_back(part.dtype, part.shape);
+  if (lazy) to.row_ids.emplace();
   for (const SavedShard& one : saved) {
-    if (to.spec.lazy)
-      append_rows(one.load(), to);
+    if (lazy)
+      append_rows(one, to);
     else
-      copy_rows(one.load(), to);
+      read_common_rows(one, to);
   }
-  if (!to.spec.lazy) return to;
-  const auto rows = static_cast<int64_t>(to.row_ids->size());
-  for (Tensor& part : to.parts) part = part.slice_rows(0, rows);
   return to;
 }
 
@@ -117,8 +114,8 @@ std::optional<AssembledShard> assemble(const ShardSpec& wanted,
   require_cover(wanted, sources);
   const int64_t rows = wanted.lazy ? count_rows(wanted, sources) : wanted.rows;
   return AssembledShard{.rows = rows,
-                        .load = [result = std::move(result), sources = std::move(sources)] {
-                          return load_rows(result, sources);
+                        .load = [result = std::move(result), rows, sources = std::move(sources)] {
+                          return load_rows(result, rows, sources);
                         }};
 }
 

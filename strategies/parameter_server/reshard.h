@@ -12,7 +12,7 @@ namespace cohort::parameter_server {
 // A shard that is put together from those of a snapshot.
 struct AssembledShard {
   int64_t rows = 0;  // that it has in use
-  // Does so, with one of those in memory at a time.
+  // Does so. No other rows are read.
   std::function<ShardState()> load;
 };
 

@@ -101,6 +101,12 @@ class ValuesFile {
     return tensor;
   }
 
+  // Some of its rows, of so many bytes each.
+  void read_rows(const Place& place, const RowRange& rows, size_t row_bytes, char* target) const {
+    read(target, static_cast<uint64_t>(rows.rows()) * row_bytes,
+         place.begin + static_cast<uint64_t>(rows.begin) * row_bytes);
+  }
+
   // Numbers of rows of a shard of so many.
   std::vector<int64_t> rows(const Place& place, int64_t limit) const {
     const Tensor numbers = tensor(place);
@@ -162,6 +168,11 @@ class Reader {
       saved.load_row_ids = [file = file_, place = places[0], limit = spec.rows] {
         return file->rows(place, limit);
       };
+    saved.read_rows =
+        [file = file_, parts = std::vector(places.end() - spec.num_parts(), places.end()),
+         row_bytes = spec.row_bytes()](int number, const RowRange& rows, char* target) {
+          file->read_rows(parts[static_cast<size_t>(number)], rows, row_bytes, target);
+        };
     saved.load = [file = file_, about = saved.about, places] { return load(*file, about, places); };
     return saved;
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "strategies/cluster/net/descriptor.h"
+#include "strategies/parameter_server/partitioner.h"
 #include "strategies/parameter_server/shard.h"
 
 // Shards on disk. A snapshot is a folder with a file "shards-<n>" and a file "snapshot.json". The
@@ -72,7 +73,10 @@ struct SavedShard {
   int64_t rows = 0;  // that it has in use
   // Of a table of rows on first use: which these are, ascending.
   std::function<std::vector<int64_t>()> load_row_ids = nullptr;
-  // All of it. Both are kDataLoss where it is not as it was written.
+  // Of one of the parts, some of the rows in use, the first of which is number 0, into memory for
+  // them. They are not compared once more: a check is of all rows.
+  std::function<void(int part, const RowRange& rows, char* target)> read_rows = nullptr;
+  // All of it. These are kDataLoss where it is not as it was written.
   std::function<ShardState()> load;
 };
 

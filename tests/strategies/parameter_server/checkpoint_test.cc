@@ -1,6 +1,8 @@
 // Snapshots of several servers, which are restored by others.
+#include <cstring>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -202,6 +204,66 @@ TEST(Checkpoint, HasTheRowsInUseOfTablesThatAreCutAnew) {
               (std::vector<float>{one, one, one, one, other, other, other, other}));
     if (part == 0) {
       EXPECT_EQ(values[8], 5) << "of a row that nobody has used";
+    }
+  }
+}
+
+struct Read {
+  int64_t shard;  // its first row
+  int part;
+  int64_t begin, end;
+  bool operator==(const Read&) const = default;
+};
+
+// A saved shard, not all of which can be loaded: what is read of it is noted. All rows of a table
+// are in use; a row has the number of its first element.
+parameter_server::SavedShard readable(const ShardSpec& spec, std::vector<Read>& reads) {
+  parameter_server::SavedShard saved{.about = {.spec = spec}, .rows = spec.rows, .load = nullptr};
+  if (spec.lazy)
+    saved.load_row_ids = [rows = spec.rows] {
+      std::vector<int64_t> ids(static_cast<size_t>(rows));
+      std::iota(ids.begin(), ids.end(), 0);
+      return ids;
+    };
+  saved.read_rows = [spec, &reads](int part, const RowRange& rows, char* target) {
+    reads.push_back({spec.begin, part, rows.begin, rows.end});
+    std::vector<float> numbers(static_cast<size_t>(rows.rows() * spec.columns()));
+    std::iota(numbers.begin(), numbers.end(),
+              static_cast<float>((spec.begin + rows.begin) * spec.columns()));
+    std::memcpy(target, numbers.data(), numbers.size() * sizeof(float));
+  };
+  return saved;
+}
+
+// However large the saved shards are, no more than the new one is in memory, and each row is read
+// once.
+TEST(Checkpoint, IsReadByTheRowsThatAShardHas) {
+  const ShardSpec table = lazy_table(10, 2, {}),
+                  dense = whole_shard("w", {DType::kFloat32, {10, 2}}, optim::Adagrad(1.0));
+  for (ShardSpec spec : {table, dense}) {
+    SCOPED_TRACE(spec.variable);
+    std::vector<Read> reads;
+    std::vector<parameter_server::SavedShard> saved;
+    for (const RowRange& rows : {RowRange{7, 10}, RowRange{0, 4}, RowRange{4, 7}}) {
+      spec.begin = rows.begin;
+      spec.rows = rows.rows();
+      saved.push_back(readable(spec, reads));
+    }
+    spec.begin = 3;
+    spec.rows = 5;
+    const auto assembled = parameter_server::assemble(spec, saved);
+    ASSERT_TRUE(assembled);
+    EXPECT_EQ(assembled->rows, 5);
+    EXPECT_TRUE(reads.empty());
+    const parameter_server::ShardState state = assembled->load();
+    EXPECT_EQ(
+        reads,
+        (std::vector<Read>{
+            {0, 0, 3, 4}, {0, 1, 3, 4}, {4, 0, 0, 3}, {4, 1, 0, 3}, {7, 0, 0, 1}, {7, 1, 0, 1}}));
+    for (const Tensor& part : state.parts)
+      EXPECT_EQ(values_of(part), (std::vector<float>{6, 7, 8, 9, 10, 11, 12, 13, 14, 15}));
+    if (spec.lazy) {
+      EXPECT_EQ(state.row_ids, (std::vector<int64_t>{0, 1, 2, 3, 4}));
     }
   }
 }
