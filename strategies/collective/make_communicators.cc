@@ -33,6 +33,10 @@ void check(const GroupOptions& o) {
     invalid("several processes need a store to meet in, and a name for their group");
 }
 
+std::string name_of(const GroupOptions& o, size_t process) {
+  return o.tasks.empty() ? str("process ", process) : o.tasks[process];
+}
+
 // What the processes say when they meet.
 struct Meeting {
   std::vector<std::string> hosts;  // by process
@@ -55,8 +59,9 @@ Meeting meet(const GroupOptions& o, CommunicationBackend asked_for) {
     std::getline(in >> std::ws, host);
     if (backend != name)
       fail(Code::kFailedPrecondition, "the processes of a group ask for the same backend, but ",
-           "process ", o.process, " of \"", o.name, "\" asks for ", name, " and process ", p,
-           " for ", backend, " (GroupOptions::backend, COHORT_COLLECTIVE_BACKEND)");
+           name_of(o, static_cast<size_t>(o.process)), " of \"", o.name, "\" asks for ", name,
+           " and ", name_of(o, p), " for ", backend,
+           " (the option backend, COHORT_COLLECTIVE_BACKEND)");
     meeting.hosts.push_back(host);
     meeting.mpi_carries_all = meeting.mpi_carries_all && mpi == "mpi";
   }
@@ -230,7 +235,7 @@ std::string reason_of(const GroupOptions& o, const Attempt& attempt) {
   const auto first = std::find_if(attempt.reasons.begin(), attempt.reasons.end(),
                                   [](const std::string& reason) { return !reason.empty(); });
   const auto p = static_cast<size_t>(first - attempt.reasons.begin());
-  return str(o.tasks.empty() ? str("process ", p) : o.tasks[p], " cannot share memory: ", *first);
+  return str(name_of(o, p), " cannot share memory: ", *first);
 }
 
 bool are_alone(const GroupOptions& o, const std::vector<int>& hosts) {
@@ -290,10 +295,6 @@ ConnectedGroup connect(const GroupOptions& options) {
   const auto backend = backend_asked_for(options.backend);
   if (options.processes == 1)
     return {make_in_process_communicators(options.ranks_per_process), "threads"};
-  // Programs are the same, environments may differ. Over MPI alone nobody hears that a task is
-  // lost before the others have come.
-  if (options.backend != CommunicationBackend::kAuto && backend != CommunicationBackend::kMpi)
-    return connect_by(backend, options);
   const Meeting meeting = meet(options, backend);
   const auto hosts = number_hosts(meeting.hosts);
   ConnectedGroup group;

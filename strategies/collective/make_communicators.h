@@ -30,7 +30,8 @@ struct GroupOptions {
   int ranks_per_process = 1;
   // What errors call the processes: "worker:2"; empty where they have no names.
   std::vector<std::string> tasks = {};
-  // kAuto leaves it to COHORT_COLLECTIVE_BACKEND; all processes ask for the same.
+  // kAuto leaves it to COHORT_COLLECTIVE_BACKEND; all processes ask for the same, which they
+  // compare first.
   CommunicationBackend backend = CommunicationBackend::kAuto;
   // Processes with equal names may share memory. By default host_identity(), which tells network
   // namespaces and pid namespaces apart.
@@ -58,7 +59,7 @@ struct GroupOptions {
 
 struct ConnectedGroup {
   std::vector<std::unique_ptr<Communicator>> communicators;  // of this process's ranks
-  // For logs: "shared memory", and on how many hosts; 0 where nobody had to know.
+  // For logs: "shared memory", and on how many hosts; 0 for a process alone.
   std::string connection;
   int hosts = 0;
   // Why the connection is not the one that suits ("worker:1 cannot share memory: ..."); empty where

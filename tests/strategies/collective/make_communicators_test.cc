@@ -62,7 +62,7 @@ TEST(MakeCommunicatorsTest, TellsOnHowManyHostsAndWhyNotByWhatSuits) {
     EXPECT_EQ(group.reason, "");
   }
   for (const ConnectedGroup& group : asked_for) {
-    EXPECT_EQ(group.hosts, 0);
+    EXPECT_EQ(group.hosts, 1);
     EXPECT_EQ(group.reason, "tcp is asked for");
   }
 }
@@ -99,6 +99,30 @@ void expect_named(const std::function<void(int, GroupOptions&)>& change) {
   });
 }
 
+TEST(MakeCommunicatorsTest, NamesTheBackendsOfProcessesThatAskForOthers) {
+  using Backend = CommunicationBackend;
+  for (const Backend other : {Backend::kAuto, Backend::kSharedMemory}) {
+    InMemoryStore store;
+    const auto error_of_process = [&](int process) {
+      return error_of([&] {
+        make_communicators({.store = &store,
+                            .name = "group",
+                            .process = process,
+                            .processes = 2,
+                            .tasks = {"chief:0", "worker:0"},
+                            .backend = process == 0 ? Backend::kTcp : other});
+      });
+    };
+    auto of_second = std::async(std::launch::async, [&] { return error_of_process(1); });
+    for (const Error& error : {error_of_process(0), of_second.get()}) {
+      EXPECT_EQ(error.code(), Code::kFailedPrecondition) << error.what();
+      for (const std::string& part : {std::string("chief:0"), std::string("worker:0"),
+                                      std::string("tcp"), std::string(backend_name(other))})
+        EXPECT_NE(error.message().find(part), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(MakeCommunicatorsTest, NamesTheTaskThatDoesNotConnect) {
   const std::vector<std::string> tasks = {"chief:0", "worker:0"};
   using Backend = CommunicationBackend;
@@ -117,8 +141,7 @@ TEST(MakeCommunicatorsTest, NamesTheTaskThatDoesNotConnect) {
       const std::string& missing = tasks[static_cast<size_t>(1 - process)];
       EXPECT_EQ(error.code(), Code::kDeadlineExceeded) << error.what();
       EXPECT_EQ(error.peer(), missing) << error.what();
-      const std::string name =
-          str(missing, backend == Backend::kTcp ? " (rank " : " (process ", 1 - process, ')');
+      const std::string name = str(missing, " (process ", 1 - process, ')');
       EXPECT_NE(error.message().find(name), std::string::npos) << error.what();
     }
 }
