@@ -1,9 +1,9 @@
 #include "strategies/coordinator/client_stream.h"
 
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <new>
-#include <optional>
 #include <utility>
 
 #include <grpcpp/generic/generic_stub.h>
@@ -34,10 +34,12 @@ class ClientStream::Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
     done_changed_.wait(lock, [&] { return done_; });
   }
 
-  void send(Message message) {
+  void send(Message message) try {
     const std::lock_guard lock(mutex_);
     outbox_.add(std::move(message));
     write();
+  } catch (const std::bad_alloc&) {
+    give_up();
   }
 
   bool is_drained() const {
@@ -49,15 +51,13 @@ class ClientStream::Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
     if (!ok) return release();
     try {
       listener_.received(MessageReader(incoming_));
-    } catch (const Error& error) {
-      return give_up(error);
-    } catch (const std::bad_alloc&) {
-      return give_up(Error(Code::kResourceExhausted, "there is no memory for its answer"));
+    } catch (...) {
+      return give_up();
     }
     StartRead(&incoming_);
   }
 
-  void OnWriteDone(bool ok) override {
+  void OnWriteDone(bool ok) override try {
     {
       const std::lock_guard lock(mutex_);
       outbox_.written();
@@ -66,11 +66,20 @@ class ClientStream::Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
       if (!outbox_.idle()) return;
     }
     listener_.drained();
+  } catch (const std::bad_alloc&) {
+    give_up();
   }
 
   void OnDone(const grpc::Status& status) override {
-    const Error ended(Code::kUnavailable, "it has ended the call");
-    listener_.closed(error_ ? *error_ : status.ok() ? ended : parameter_server::error_of(status));
+    try {
+      if (const auto error = given_up_for()) std::rethrow_exception(error);
+      if (status.ok()) fail(Code::kUnavailable, "it has ended the call");
+      throw parameter_server::error_of(status);
+    } catch (const Error& error) {
+      listener_.closed(error);
+    } catch (...) {  // std::bad_alloc
+      listener_.closed(no_memory_);
+    }
     const std::lock_guard lock(mutex_);
     done_ = true;
     done_changed_.notify_all();
@@ -83,10 +92,20 @@ class ClientStream::Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
     if (const grpc::ByteBuffer* part = outbox_.next()) StartWrite(part);
   }
 
-  void give_up(const Error& error) {
-    error_ = error;
+  // For the exception that is being handled. Takes no memory: gRPC passes over what its calls
+  // throw, and this one would stand still.
+  void give_up() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+    }
     context_.TryCancel();
     release();
+  }
+
+  std::exception_ptr given_up_for() const {
+    const std::lock_guard lock(mutex_);
+    return error_;
   }
 
   // No more writes: gRPC may finish the call.
@@ -102,9 +121,10 @@ class ClientStream::Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   grpc::ClientContext context_;
   Listener& listener_;
   grpc::ByteBuffer incoming_;
-  std::optional<Error> error_;  // why the call was given up
+  const Error no_memory_{Code::kResourceExhausted, "there is no memory to talk to it"};
   mutable std::mutex mutex_;
   std::condition_variable done_changed_;
+  std::exception_ptr error_;  // why the call was given up
   Outbox outbox_;
   bool released_ = false, done_ = false;
 };

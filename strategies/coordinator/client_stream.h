@@ -26,7 +26,8 @@ class ClientStream {
     virtual void received(const parameter_server::MessageReader& part) = 0;
     // All that was to be sent has been handed to the network.
     virtual void drained() = 0;
-    // The last call: why the call has ended.
+    // The last call: why the call has ended; kResourceExhausted where there was no memory for it.
+    // Throws nothing.
     virtual void closed(const Error& reason) = 0;
   };
 

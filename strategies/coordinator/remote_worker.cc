@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <iterator>
+#include <new>
 #include <utility>
 
 #include <grpcpp/grpcpp.h>
@@ -253,7 +254,11 @@ void RemoteWorker::drained() {
 void RemoteWorker::closed(const Error& reason) {
   const std::lock_guard lock(mutex_);
   closed_ = true;
-  reason_ = reason.message();
+  try {
+    reason_ = reason.message();
+  } catch (const std::bad_alloc&) {  // it has ended, for whatever reason
+    reason_.clear();
+  }
   interrupt();
 }
 

@@ -1,21 +1,32 @@
-// What becomes of the closures that a message has results of, also where there is no memory.
-#include "strategies/coordinator/landed_results.h"
-
+// What becomes of the closures that a message has results of, and of a call to a worker, also where
+// there is no memory.
+#include <chrono>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "core/base/error.h"
 #include "core/tensor/tensor.h"
+#include "strategies/cluster/address.h"
+#include "strategies/cluster/coordination/security.h"
+#include "strategies/cluster/net/internet_address.h"
+#include "strategies/cluster/net/socket.h"
+#include "strategies/coordinator/client_stream.h"
+#include "strategies/coordinator/landed_results.h"
+#include "strategies/parameter_server/link.h"
 #include "tests/testing/failing_allocations.h"
 
 namespace cohort::testing {
 namespace {
 
+using coordinator::ClientStream;
 using coordinator::Closure;
 using coordinator::ClosurePtr;
 using coordinator::FunctionFamily;
@@ -105,6 +116,40 @@ TEST_F(Landing, LosesNoClosureForLackOfMemory) {
     EXPECT_EQ(known(landed), all.size());
     EXPECT_EQ(in_flight_.empty(), !has_failed) << "what it failed for will be executed again";
   }
+}
+
+// Who waits to hear why a call has ended.
+class Waiting final : public ClientStream::Listener {
+ public:
+  void received(const parameter_server::MessageReader&) override {}
+  void drained() override {}
+  void closed(const Error& reason) override { code_.set_value(reason.code()); }
+
+  // Nothing where it has not ended in time.
+  std::optional<Code> code() {
+    if (ended_.wait_for(std::chrono::seconds(30)) != std::future_status::ready) return std::nullopt;
+    return ended_.get();
+  }
+
+ private:
+  std::promise<Code> code_;
+  std::future<Code> ended_ = code_.get_future();
+};
+
+// The worker takes the connection, and says nothing.
+TEST(Calling, EndsForLackOfMemoryForWhatAWorkerIsTold) {
+  const net::Descriptor worker = net::listen_on({});
+  const Address address =
+      Address::parse(str("127.0.0.1:", net::InternetAddress::of(worker).port()));
+  const coordination::Security security(
+      {}, false, [](const std::string&) { return std::optional<std::string>(); });
+  Waiting waiting;
+  ClientStream stream(parameter_server::open_channel(address, security), waiting);
+  parameter_server::Message message{.header = std::string(100, 'x'), .payload = {}};
+  allocations_left = 0;
+  stream.send(std::move(message));
+  EXPECT_LT(std::exchange(allocations_left, -1), 0) << "one has failed";
+  EXPECT_EQ(waiting.code(), Code::kResourceExhausted);
 }
 
 }  // namespace
