@@ -221,8 +221,9 @@ Gpus task_gpus(const SlurmResolverOptions& options, const Environment& environme
   const int available = static_cast<int>(gpus.ids.size());
   const int share = options.gpus_per_task.value_or(available / fullest);
   if (static_cast<int64_t>(share) * fullest > available) {
-    refuse("GPUs", str(share, " for each of ", fullest, " tasks of a host"),
-           str("at most the ", available, " of ", gpus.source), "gpus_per_task = 0");
+    refuse("gpus_per_task", str(share, " for each of ", fullest, " tasks of a host"),
+           str("at most the ", available, " of ", gpus.source, " in all"),
+           str("gpus_per_task = ", available / fullest));
   }
   const int64_t place = step.place_on_host(rank);
   if (share == 0 && available > 0 && !options.gpus_per_task) {

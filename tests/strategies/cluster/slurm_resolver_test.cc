@@ -135,8 +135,20 @@ TEST(SlurmResolver, SlurmsCountOfGpusWhereCudaSaysNothing) {
 
 TEST(SlurmResolver, MoreGpusThanThereAreIsAnError) {
   EXPECT_THAT(
-      refusal([] { resolve(step("a", "3", 3, 0), {.gpus_per_node = 2, .gpus_per_task = 1}); }),
-      AllOf(HasSubstr("1 for each of 3 tasks"), HasSubstr("at most the 2")));
+      refusal([] { resolve(step("a", "3", 3, 0), {.gpus_per_node = 5, .gpus_per_task = 2}); }),
+      HasSubstr("gpus_per_task: found 2 for each of 3 tasks of a host; expected at most the 5 of "
+                "the program's GPUs per node in all, as in gpus_per_task = 1"));
+}
+
+TEST(SlurmResolver, ACountOfGpusThatIsNoneIsAnError) {
+  for (const char* count : {"two", "-1", "4097", "gpu:2"}) {
+    auto variables = step("a", "1", 1, 0, {{"SLURM_GPUS_ON_NODE", count}});
+    variables.erase("CUDA_VISIBLE_DEVICES");
+    EXPECT_THAT(
+        refusal([&] { resolve(variables); }),
+        HasSubstr(str("SLURM_GPUS_ON_NODE: found \"", count,
+                      "\"; expected an integer from 0 to 4096, as in ", "SLURM_GPUS_ON_NODE=8")));
+  }
 }
 
 TEST(SlurmResolver, RanksFollowTheListAndNotTheAlphabet) {
