@@ -191,6 +191,10 @@ size_t InputFile::read(void* to, size_t bytes) {
   return done;
 }
 
+void InputFile::rewind() {
+  if (::lseek(descriptor_, 0, SEEK_SET) < 0) fail_errno("read", path_);
+}
+
 std::string read_file(const std::string& path, uint64_t max_bytes) {
   InputFile file(path);
   if (file.size() > max_bytes)

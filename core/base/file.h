@@ -26,6 +26,8 @@ class InputFile {
   // Reads the next `bytes` bytes and returns how many there were: fewer only at the end of the
   // file.
   size_t read(void* to, size_t bytes);
+  // What is read next is its start again.
+  void rewind();
 
  private:
   std::string path_;

@@ -10,16 +10,17 @@ namespace {
 constexpr uint64_t kMaxGzipRatio = 1032;
 constexpr size_t kFirstChunk = size_t{1} << 20;
 
-bool is_gzip(const std::string& path) {
-  InputFile file(path);
+bool is_gzip(InputFile& file) {
   unsigned char magic[2] = {};
-  return file.read(magic, sizeof(magic)) == sizeof(magic) && magic[0] == 0x1f && magic[1] == 0x8b;
+  const size_t count = file.read(magic, sizeof(magic));
+  file.rewind();
+  return count == sizeof(magic) && magic[0] == 0x1f && magic[1] == 0x8b;
 }
 
 }  // namespace
 
 DataFile::DataFile(const std::string& path) : file_(path) {
-  if (is_gzip(path)) gzip_ = std::make_unique<GzipReader>(file_);
+  if (is_gzip(file_)) gzip_ = std::make_unique<GzipReader>(file_);
 }
 
 size_t DataFile::read_some(void* to, size_t bytes) {

@@ -4,6 +4,7 @@
 
 #include "core/base/file.h"
 #include "tests/data/testing.h"
+#include "tests/testing/few_descriptors.h"
 
 namespace cohort::data {
 namespace {
@@ -33,6 +34,16 @@ class Npy : public ::testing::Test {
 
   const TempDir dir_;
 };
+
+// Also to see whether it is a gzip file, so that both look at one file, whoever replaces it.
+TEST_F(Npy, OpensAFileOnce) {
+  const std::string bytes = npy_bytes(header("|u1", "(2,)"), "ab");
+  for (const std::string& content : {bytes, gzip(bytes)}) {
+    const std::string path = dir_.write("f.npy", content);
+    const cohort::testing::FewDescriptors one(1);
+    EXPECT_EQ(to_string(read_npy(path)), "uint8[2] {97, 98}");
+  }
+}
 
 TEST_F(Npy, ReadsBackWhatItWrote) {
   const std::vector<Tensor> tensors = {Tensor::from<float>({1.5f, -2, 3, 4, 5, 6}, {2, 3}),
