@@ -11,9 +11,9 @@
 #include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/base/time_limits.h"
+#include "core/train/checkpoint.h"
 #include "core/train/checkpoint_files.h"
 #include "core/train/event_file.h"
-#include "core/train/safetensors.h"
 
 namespace cohort {
 namespace {
@@ -24,9 +24,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kFirstLine(5);
 
 // The updates that a checkpoint has seen, where it says so.
-std::optional<int64_t> iterations_of(const Safetensors& file) {
+std::optional<int64_t> iterations_of(const Tensors& file) {
   constexpr std::string_view kIterations = "/iterations";
-  for (const auto& [name, tensor] : file.tensors)
+  for (const auto& [name, tensor] : file)
     if (name.ends_with(kIterations) && tensor.num_elements() == 1)
       return tensor.cast(DType::kInt64).values<int64_t>()[0];  // whatever number it is
   return std::nullopt;
@@ -65,9 +65,12 @@ class Evaluator {
     const std::string& path = saved.path;
     if (model_.variables().empty()) model_.evaluate(dataset_, {.steps = 1, .interruptible = false});
     int64_t step = std::ssize(history_.epochs);
+    const auto look_for_step = [&step](const Tensors& file) {
+      step = iterations_of(file).value_or(step);
+      return file;
+    };
     try {
-      step = iterations_of(read_safetensors(path)).value_or(step);
-      model_.load_weights(path, {.ignore_unexpected = true});
+      model_.load_weights(path, {.ignore_unexpected = true, .convert = look_for_step});
     } catch (const Error& error) {
       if (error.code() == Code::kInvalidArgument) throw;
       if (error.code() != Code::kNotFound && unreadable_.insert(path).second)

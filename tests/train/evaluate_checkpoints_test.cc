@@ -6,7 +6,9 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <sys/inotify.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -97,6 +99,22 @@ TEST(EvaluateCheckpoints, TakesWhateverNumberAFileHasForItsUpdates) {
   const History history = evaluate_checkpoints(folder, model, points(8).batch(8),
                                                {.max_evaluations = 1, .idle_timeout = kLong});
   EXPECT_EQ(history.epochs, (std::vector<int64_t>{std::numeric_limits<int64_t>::max()}));
+}
+
+// So that updates and weights are of one file, whoever replaces it.
+TEST(EvaluateCheckpoints, ReadsAFileOnce) {
+  const std::string folder = make_folder(), path = folder + "/weights.safetensors";
+  Model model = classifier();
+  model.save_weights(path);
+  const int events = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  if (events < 0) GTEST_SKIP() << "the system has no watches left";
+  EXPECT_GE(::inotify_add_watch(events, path.c_str(), IN_OPEN | IN_CLOSE_NOWRITE), 0);
+  evaluate_checkpoints(folder, model, points(8).batch(8),
+                       {.max_evaluations = 1, .idle_timeout = kLong});
+  char seen[1024];
+  EXPECT_EQ(::read(events, seen, sizeof seen), static_cast<ssize_t>(2 * sizeof(inotify_event)))
+      << "it is opened, and closed";
+  ::close(events);
 }
 
 TEST(EvaluateCheckpoints, WritesItsResultsForTensorBoard) {
