@@ -289,8 +289,9 @@ TEST_P(ConformanceTest, ZerosInTheGradientOfOneReplicaLeaveAllWithTheSameFiniteW
     run_under(GetParam(), [&](Strategy& strategy) {
       const auto zeroing =
           optim::Adagrad(0.1, {.gradients = {.non_finite = optim::NonFinite::kZero}});
-      for (const Tensor& weight : train_past_bad_batch(strategy, make, zeroing).weights)
-        for (const double value : weight.values<double>()) ASSERT_TRUE(std::isfinite(value));
+      const Trained trained = train_past_bad_batch(strategy, make, zeroing);
+      for (const Tensor& values : trained.weights)
+        for (const double value : values.values<double>()) ASSERT_TRUE(std::isfinite(value));
     });
 }
 

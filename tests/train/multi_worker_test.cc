@@ -214,19 +214,65 @@ TEST(MultiWorkerTraining, WhatACallbackThrowsThatIsNoErrorIsToldToAll) {
                          HasSubstr("(peer worker:0)"))));
 }
 
+// Of which the second worker reads some that are no numbers.
+data::Dataset broken_points(const Worker& worker) {
+  const bool breaks = !worker.is_chief();
+  return points(40).map([breaks, n = 0](data::Element e) mutable {
+    if (breaks && ++n >= 10) e.set("x", Tensor::full(DType::kFloat32, {2}, std::nan("")));
+    return e;
+  });
+}
+
 // The loss is that of all rows, so all see it in the same epoch, whoever has the row at fault.
 TEST(MultiWorkerTraining, ALossThatIsNoNumberIsTheSameErrorOnAll) {
   const auto errors = on_workers(2, [](Worker& worker) {
-    const bool breaks = !worker.is_chief();
-    const auto rows = points(40).map([breaks, n = 0](data::Element e) mutable {
-      if (breaks && ++n >= 10) e.set("x", Tensor::full(DType::kFloat32, {2}, std::nan("")));
-      return e;
-    });
     const auto scope = worker.scope();
     auto model = classifier();
-    model.fit(rows.batch(8), quietly());
+    model.fit(broken_points(worker).batch(8), quietly());
   });
   EXPECT_THAT(errors, Each(HasSubstr("OUT_OF_RANGE: fit: epoch 1: the loss is")));
+}
+
+Model classifier_with(optim::NonFinite policy) {
+  auto model = classifier();
+  model.compile({.optimizer = optim::SGD(0.1, {.gradients = {.non_finite = policy}}),
+                 .loss = losses::SparseCategoricalCrossentropy({.from_logits = true})});
+  return model;
+}
+
+TEST(MultiWorkerTraining, AGradientThatIsNotFiniteIsAnErrorOfItsStepOnAll) {
+  const auto errors = on_workers(2, [](Worker& worker) {
+    const auto scope = worker.scope();
+    auto model = classifier_with(optim::NonFinite::kError);
+    model.fit(broken_points(worker).batch(8), quietly());
+  });
+  EXPECT_THAT(
+      errors,
+      Each(AllOf(HasSubstr("OUT_OF_RANGE: fit: epoch 1, step "), HasSubstr("on replica 1 in step "),
+                 HasSubstr("the gradient of variable \"dense"), HasSubstr("(peer worker:1)"))));
+  EXPECT_EQ(errors[0], errors[1]);
+}
+
+TEST(MultiWorkerTraining, AllGoOnWithTheSameBitsWithoutWhatIsNotFinite) {
+  for (const auto policy : {optim::NonFinite::kSkip, optim::NonFinite::kZero}) {
+    Found<std::string> weights;
+    on_good_workers(2, [&](Worker& worker) {
+      const auto scope = worker.scope();
+      auto model = classifier_with(policy);
+      const std::string before = bits(model);
+      FitOptions options = quietly();
+      options.allow_nan_loss = true;
+      model.fit(broken_points(worker).batch(8), options);
+      weights.set(worker, bits(model));
+      EXPECT_NE(weights.values().at(worker.workers().rank()), before);
+      for (const auto& variable : model.variables()) {
+        const Tensor values = variable->value();
+        for (const float value : values.values<float>())
+          ASSERT_TRUE(std::isfinite(value)) << variable->name();
+      }
+    });
+    weights.common();
+  }
 }
 
 // --- Saving

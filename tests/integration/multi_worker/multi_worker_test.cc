@@ -289,6 +289,27 @@ TEST_P(Loops, AnErrorOfOneWorkerEndsAll) {
   for (const int rank : {0, 2}) EXPECT_THAT(last_error(run, rank), HasSubstr("worker:1"));
 }
 
+TEST(MultiWorker, AGradientThatIsNotFiniteIsAnErrorOfAllThatNamesItAndItsWorker) {
+  const Finished run = finish(launch_of(
+      {.workers = 3, .flags = {"--loop=own", "--non_finite=error", "--step=5", victim_flag(2)}}));
+  EXPECT_EQ(run.code, 21) << run.errors;
+  for (const int rank : {0, 1, 2})
+    EXPECT_THAT(last_error(run, rank),
+                AllOf(ContainsRegex("the gradient of variable \"[^\"]*bias\" is not finite"),
+                      HasSubstr("on replica 2 in step 4, counted from 0"), HasSubstr("worker:2")));
+}
+
+TEST(MultiWorker, AllGoOnWithTheSameBitsWithoutAGradientThatIsNotFinite) {
+  for (const std::string policy : {"skip", "zero"}) {
+    const Job job{.workers = 3,
+                  .flags = {"--loop=own", "--non_finite=" + policy, "--step=5", victim_flag(2)}};
+    const Finished run = finish(launch_of(job));
+    EXPECT_EQ(run.code, 0) << run.errors;
+    common(run, job.workers, "weights");
+    EXPECT_TRUE(std::isfinite(std::stod(common(run, job.workers, "loss")))) << policy;
+  }
+}
+
 TEST(MultiWorker, AWorkerKilledAtTheStartEndsTheOthers) {
   const Finished run =
       finish(launch_of({.workers = 2, .flags = {"--harm=kill", "--at=start", "--epochs=50"}}));

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
@@ -20,7 +21,7 @@ using namespace cohort;
 namespace {
 
 struct Settings {
-  std::string loop, backup, harm, at;
+  std::string loop, backup, harm, at, non_finite;
   int64_t epochs, batch, width, devices, save_freq, grace, victim, step, percent;
   bool shuffle, again;
 };
@@ -38,6 +39,10 @@ Settings parse(int argc, char** argv) {
   s.devices = flags.integer("devices", 1, "replicas of each worker", {.min = 1, .max = 16});
   s.harm = flags.text("harm", "none", "what happens to the victim",
                       {.choices = {"none", "kill", "stop", "pause", "term", "throw", "sleep"}});
+  s.non_finite = flags.text("non_finite", "none",
+                            "with --loop=own, what becomes of a gradient that is not finite, which "
+                            "the victim then has in the step of --step",
+                            {.choices = {"none", "error", "skip", "zero"}});
   s.at = flags.text("at", "step",
                     "when: before or after it joins, after a step, in the save that follows a step "
                     "(with --harm=kill or stop), in the step that follows one (of fit), in the "
@@ -63,7 +68,7 @@ int64_t restarts() {
 
 // Whether it is this one that comes to harm in this attempt.
 bool is_victim(const Settings& s, const World& world) {
-  return s.harm != "none" && (restarts() == 0 || s.again) &&
+  return (s.harm != "none" || s.non_finite != "none") && (restarts() == 0 || s.again) &&
          world.rank == (s.victim + restarts()) % world.size;
 }
 
@@ -173,14 +178,25 @@ double fit(const Settings& s, Model& model, const data::Dataset& train, bool har
   return model.fit(train, options)["loss"].back();
 }
 
+optim::NonFinite policy_of(const Settings& s) {
+  if (s.non_finite == "error") return optim::NonFinite::kError;
+  if (s.non_finite == "skip") return optim::NonFinite::kSkip;
+  return s.non_finite == "zero" ? optim::NonFinite::kZero : optim::NonFinite::kKeep;
+}
+
 double loop(const Settings& s, Strategy& strategy, const Model& model, const data::Dataset& train,
             bool harmed) {
-  const auto optimizer = optim::SGD(0.05, {.momentum = 0.9});
-  const auto step = strategy.function([&](const BatchValues& batch) {
+  const auto optimizer =
+      optim::SGD(0.05, {.momentum = 0.9, .gradients = {.non_finite = policy_of(s)}});
+  // `poison` is added to the gradients of the last bias, and to those alone.
+  const auto step = strategy.function([&](const BatchValues& batch, const Value& poison) {
     const Value losses =
         losses::sparse_softmax_cross_entropy(model(batch["image"]), batch["label"]);
-    Value loss = ops::reduce_sum(losses) / static_cast<double>(batch.global_rows());
-    optimizer.minimize(loss, model.trainable_variables());
+    const Value loss = ops::reduce_sum(losses) / static_cast<double>(batch.global_rows());
+    const Variables variables = model.trainable_variables();
+    const bool is_poisoned = s.non_finite != "none";
+    optimizer.minimize(
+        is_poisoned ? loss + ops::reduce_sum(variables.back()->read()) * poison : loss, variables);
     return loss;
   });
   optimizer.build(model.trainable_variables());
@@ -200,7 +216,9 @@ double loop(const Settings& s, Strategy& strategy, const Model& model, const dat
   for (int64_t epoch = 0; epoch < s.epochs; ++epoch)
     for (const auto& batch : strategy.distribute_dataset(train)) {
       if (steps++ < saved) continue;
-      loss = strategy.reduce("sum", strategy.run(step, batch)).item();
+      const bool is_bad = harmed && s.non_finite != "none" && steps - saved == s.step;
+      const float poison = is_bad ? std::numeric_limits<float>::quiet_NaN() : 0;
+      loss = strategy.reduce("sum", strategy.run(step, batch, poison)).item();
       if (strategy.workers().stop_requested()) {
         save(steps);
         fail(Code::kCancelled, "interrupted after step ", steps);
@@ -221,7 +239,7 @@ int main(int argc, char** argv) {
     const bool harmed = is_victim(s, resolve_cluster().resolver->world());
     // cohort-run asks the survivors to end at once; they shall show that they end by themselves.
     if ((s.at == "step" || s.at == "save" || s.at == "next" || s.at == "joined" || s.at == "end") &&
-        (s.harm == "kill" || s.harm == "stop" || s.harm == "throw"))
+        (s.harm == "kill" || s.harm == "stop" || s.harm == "throw" || s.non_finite == "error"))
       std::signal(SIGTERM, SIG_IGN);
     if (harmed && s.at == "start") come_to_harm(s);
     set_global_seed(11);
