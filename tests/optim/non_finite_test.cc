@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include "core/graph/op.h"
+#include "core/graph/passes/passes.h"
 #include "core/ops/array_ops.h"
 #include "tests/optim/replicas.h"
 
@@ -144,6 +146,34 @@ TEST_P(NonFiniteTest, IsAnErrorThatNamesNoOtherVariable) {
         EXPECT_THAT(error, Not(HasSubstr(refusal_of(weights[i]->name()))));
     }
   }
+}
+
+// The checks hold up the last bucket alone.
+TEST_P(NonFiniteTest, IsLookedForWhileOtherGradientsAreSummed) {
+  if (GetParam() == 1) GTEST_SKIP() << "one replica sums nothing";
+  auto options = first_cpus(GetParam());
+  options.communication.bytes_per_pack = 1;  // a bucket for each gradient
+  MirroredStrategy strategy(options);
+  const auto scope = strategy.scope();
+  const std::vector<VariablePtr> weights = {make_weight("a", {1}), make_weight("b", {1}),
+                                            make_weight("c", {1})};
+  const Optimizer sgd = SGD(0.1, {.gradients = {.non_finite = NonFinite::kError}});
+  const Function step([&](const std::vector<Value>& in) {
+    Value x = in[0];
+    for (const VariablePtr& w : weights) x = x * w->read();
+    sgd.minimize(ops::reduce_sum(x), weights);
+    return std::vector<Value>{};
+  });
+  const ReplicaScope inside(strategy);
+  ReplicaGroup group;
+  group.num_replicas = GetParam();
+  const GraphFunction scheduled = schedule_collectives(step.trace({{DType::kFloat64, {1}}}, group));
+  size_t started = 0;
+  for (const auto& node : scheduled.graph->nodes()) {
+    if (node->op().name == "Require") break;
+    started += node->op().name == "AllReduceStart" ? 1 : 0;
+  }
+  EXPECT_EQ(started, weights.size() - 1);
 }
 
 // --- Accumulation
