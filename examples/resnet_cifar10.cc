@@ -72,7 +72,8 @@ int main(int argc, char** argv) {
         flags.integer("images", 50'000, "train on so many images at most", {.min = 1});
     const auto precision = flags.text("precision", "float32", "of matrix products and convolutions",
                                       {.choices = precision_names()});
-    const auto backup = flags.text("backup", "", "folder to continue from after a break");
+    const auto backup_dir =
+        flags.text("backup_dir", "", "folder to continue from when started again; none: nowhere");
     flags.finish();
     if (depth % 6 != 2) invalid("--depth=", depth, " is not allowed: expected 6 n + 2");
     if (!data_dir.empty() && !generate_in.empty())
@@ -98,8 +99,8 @@ int main(int argc, char** argv) {
                    .metrics = {metrics::SparseCategoricalAccuracy("accuracy")},
                    .precision = precision_from_name(precision)});
     std::vector<CallbackPtr> callbacks = {callbacks::TerminateOnNaN()};
-    if (!backup.empty())
-      callbacks.push_back(callbacks::BackupAndRestore(backup, {.save_freq = 100}));
+    if (!backup_dir.empty())
+      callbacks.push_back(callbacks::BackupAndRestore(backup_dir, {.save_freq = 100}));
     model.fit(train, {.epochs = epochs, .validation_data = test, .callbacks = callbacks});
     std::printf("test_accuracy=%.4f\n", model.evaluate(test).at("accuracy"));
   });

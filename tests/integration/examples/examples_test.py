@@ -318,7 +318,8 @@ class Resnet(Case):
         sizes = {path.name: path.stat().st_size for path in kept.iterdir()}
         batches = {f"data_batch_{i}.bin": 40 * 3073 for i in range(1, 6)}
         self.assertEqual(sizes, {**batches, "test_batch.bin": 40 * 3073})
-        of_given = self.succeed("resnet_cifar10", f"--data_dir={kept}", *small)
+        backup = f"--backup_dir={self.folder / 'backup'}"
+        of_given = self.succeed("resnet_cifar10", f"--data_dir={kept}", backup, *small)
         accuracies = {self.number("test_accuracy", text) for text in (of_temporary, of_kept, of_given)}
         self.assertEqual(len(accuracies), 1)
         self.fail_with(_ALREADY_EXISTS, [str(kept), "data_batch_1.bin"], "resnet_cifar10", f"--generate_in={kept}")
