@@ -35,8 +35,10 @@ T parse(const std::string& name, const std::string& text, std::string_view kind,
 
 }  // namespace
 
-Flags::Flags(int argc, char** argv, std::string description)
-    : program_(argc > 0 ? argv[0] : "program"), description_(std::move(description)) {
+Flags::Flags(int argc, char** argv, std::string description, std::string operands)
+    : program_(argc > 0 ? argv[0] : "program"),
+      description_(std::move(description)),
+      operands_(std::move(operands)) {
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i];
     if (text == "--help" || text == "-h")
@@ -139,7 +141,8 @@ std::string Flags::meant_by(std::string name,
 }
 
 std::string Flags::help() const {
-  std::string out = str(description_, "\n\nUsage: ", program_, " [flags]\n\n");
+  std::string out = str(description_, "\n\nUsage: ", program_, " [flags]",
+                        operands_.empty() ? "" : " ", operands_, "\n\n");
   for (const Described& flag : described_) {
     out += str("  --", flag.name, "  ", flag.help, "; default ", flag.fallback, "\n");
   }

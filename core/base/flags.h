@@ -36,7 +36,9 @@ struct TextOptions {
 // thread at a time.
 class Flags {
  public:
-  Flags(int argc, char** argv, std::string description);
+  // `operands`: what the help says comes behind the flags, as in "PROGRAM [ARGS...]". Whoever takes
+  // such leaves them out of `argv`.
+  Flags(int argc, char** argv, std::string description, std::string operands = "");
 
   // Each returns the flag's value, or `fallback` when it is absent.
   int64_t integer(const std::string& name, int64_t fallback, const std::string& help,
@@ -72,7 +74,7 @@ class Flags {
   // The flag that an unknown name is meant to be; "" where there is no telling.
   std::string meant_by(std::string name, const std::map<std::string, std::string>& foreign) const;
 
-  std::string program_, description_;
+  std::string program_, description_, operands_;
   std::vector<Argument> arguments_;
   std::vector<Described> described_;
   bool help_requested_ = false;

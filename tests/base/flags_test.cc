@@ -131,6 +131,13 @@ TEST(Flags, HelpListsFlagsAndWinsOverErrors) {
   EXPECT_EXIT(flags.finish(), testing::ExitedWithCode(0), "");
 }
 
+TEST(Flags, HelpNamesWhatComesBehindThem) {
+  std::string name = "run";
+  char* argv[] = {name.data()};
+  EXPECT_EQ(Flags(1, argv, "Runs.", "PROGRAM [ARGS...]").help(),
+            "Runs.\n\nUsage: run [flags] PROGRAM [ARGS...]\n\n");
+}
+
 TEST(Flags, HelpThatCannotBeWrittenIsAnError) {
   const auto print_to_full_disk = [] {
     if (std::freopen("/dev/full", "w", stdout) == nullptr) std::_Exit(1);

@@ -89,8 +89,8 @@ Options parse_options(int argc, char** argv) {
   own[0] = name.data();
 
   Flags flags(static_cast<int>(own.size()), own.data(),
-              "Starts a cluster of any program, on this host or, with --nnodes, on several: "
-              "cohort-run [flags] PROGRAM [ARGS...]");
+              "Starts a cluster of any program, on this host or, with --nnodes, on several.",
+              "PROGRAM [ARGS...]");
   Options options;
   options.workers = parse_workers(flags, options.workers);
   options.ps = static_cast<int>(

@@ -432,6 +432,7 @@ TEST(LauncherFlags, ProgramThatCannotBeReachedIsNotCalledMissing) {
 TEST(LauncherFlags, HelpNamesThemAll) {
   const Finished run = finish({.flags = {"--help"}, .program = "none"});
   EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(run.output, HasSubstr("Usage: cohort-run [flags] PROGRAM [ARGS...]\n"));
   for (const char* name :
        {"workers", "ps", "chief", "evaluator", "restarts", "task_restarts", "grace", "timeout",
         "log_dir", "standalone", "quiet", "no_prefix", "version"}) {
