@@ -85,6 +85,7 @@ void fit(ParameterServerStrategy& strategy, Model& model, const data::Dataset& t
         callbacks::ModelCheckpoint(folders.checkpoints + "/epoch-{epoch}.safetensors"));
   if (!folders.logs.empty()) callbacks.push_back(callbacks::TensorBoard(folders.logs));
   const History history = model.fit(train, {.epochs = epochs, .callbacks = callbacks});
+  if (!history.results.contains("loss")) return;  // fit() has said that there were no rows for it
   std::printf("%s staleness=%.2f loss=%.4f\n",
               strategy.workers().name(strategy.workers().rank()).c_str(),
               history.results.contains("staleness") ? history["staleness"].back() : 0.0,

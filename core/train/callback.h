@@ -35,7 +35,8 @@ class Callback {
   // Also when an epoch is gone on with in its middle: training.step() is not 0 then.
   virtual void on_epoch_begin(Training& /*training*/) {}
   // With the results of the epoch and of its validation. A callback may add to them for those after
-  // it. An epoch that is stopped before its first step has none, and does not count.
+  // it. An epoch that is stopped before its first step has none, and does not count; on a worker on
+  // its own (InputContext::independent) whose share had no rows it has neither loss nor metrics.
   virtual void on_epoch_end(Training& /*training*/, Logs& /*logs*/) {}
   // Around each validation of fit(), before on_epoch_end(); what changes variables for it, as to
   // their averages, puts them back at its end. That comes as well where an interrupt ends

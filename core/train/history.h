@@ -9,7 +9,9 @@
 
 namespace cohort {
 
-// What fit() returns: the results of each epoch that was completed.
+// What fit() returns: the results of each epoch that was completed. Not every epoch has each of
+// them: of validation only those that were validated, and loss and metrics only those with rows,
+// which a worker on its own may have none of (InputContext::independent).
 struct History {
   std::vector<int64_t> epochs;                         // their numbers, from 0
   std::map<std::string, std::vector<double>> results;  // by name: "loss", "val_accuracy", ...

@@ -87,6 +87,15 @@ void require_finite(double loss, int64_t epoch) {
          "; TerminateOnNaN tells after which step, and allow_nan_loss trains on");
 }
 
+// Where all train together, what has rows on none of them is no step: this one trains on its own.
+void tell_of_no_rows(const Strategy& strategy, int64_t epoch) {
+  const Workers& workers = strategy.workers();
+  print_notice(str(
+      "warning: fit: ", workers.name(workers.rank()), " had no rows in epoch ", epoch,
+      ", so it has no loss and no metrics of it: ", strategy.input_context().num_input_pipelines,
+      " workers divide the dataset, and its share had none\n"));
+}
+
 // Sums are kept as the bits of their float64s: exact, whatever they are.
 uint64_t bits_of(double value) { return std::bit_cast<uint64_t>(value); }
 
@@ -312,11 +321,20 @@ void Training::warn_of_validation(double loss) const {
         str("warning: fit: epoch ", epoch_ + 1, ": the loss of validation is ", loss, '\n'));
 }
 
+Logs Training::results() {
+  if (totals_.rows == 0) {
+    if (!std::exchange(has_told_of_no_rows_, true)) tell_of_no_rows(model_.strategy(), epoch_ + 1);
+    return {};
+  }
+  Logs logs = this->logs();
+  if (!options_.allow_nan_loss) require_finite(logs.at("loss"), epoch_ + 1);
+  return logs;
+}
+
 void Training::end_epoch() {
   epoch_ended_ = Clock::now();
   if (!stopping()) steps_ = step_;
-  Logs logs = this->logs();
-  if (!options_.allow_nan_loss) require_finite(logs.at("loss"), epoch_ + 1);
+  Logs logs = results();
   step_shares_ = std::exchange(step_meter_, {}).shares();
   const auto warning = bottlenecks_.add_epoch(epoch_, step_shares_);
   if (warning && model_.strategy().is_chief()) print_notice(*warning);

@@ -120,6 +120,8 @@ class Training {
   void run_step(const data::DistributedBatch& batch, Clock::time_point step_before);
   // The next one of the epoch, or nothing.
   std::optional<data::DistributedBatch> next_batch();
+  // Loss and metrics of the epoch that has ended; none where it had no rows, which is told once.
+  Logs results();
   void end_epoch();
   // Adds to `logs`; false when interrupted.
   bool validate(Logs& logs);
@@ -153,7 +155,7 @@ class Training {
   int64_t epoch_ = 0, step_ = 0, failed_saves_ = 0;
   std::optional<int64_t> steps_;
   std::optional<Place> resume_;  // where to begin the present epoch
-  bool interrupted_ = false, has_validated_ = false;
+  bool interrupted_ = false, has_validated_ = false, has_told_of_no_rows_ = false;
   bool has_trained_ = false;  // in this call, or in that which a backup is of
   std::optional<Error> error_at_end_;
   Clock::duration grace_{0};

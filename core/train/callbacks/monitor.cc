@@ -57,7 +57,8 @@ std::optional<double> Monitor::find(const Training& training, const Logs& logs) 
   if (const auto found = logs.find(name_); found != logs.end()) return found->second;
   const bool unvalidated = logs.count(str(kValidationPrefix, "loss")) == 0 &&
                            training.options().validation_data.has_value();
-  if (unvalidated && name_.starts_with(kValidationPrefix)) return std::nullopt;
+  const bool is_of_validation = name_.starts_with(kValidationPrefix);
+  if (is_of_validation ? unvalidated : training.examples() == 0) return std::nullopt;
   invalid("there is no result \"", name_,
           "\" to monitor; there are: ", comma_separated(logs, &Logs::value_type::first));
 }

@@ -25,8 +25,9 @@ class Monitor {
   // where that is not known.
   void begin(const Training& training, std::string_view callback);
 
-  // The value in `logs`; nothing where the epoch was not validated. kInvalidArgument, listing what
-  // there is, when no epoch will ever have it.
+  // The value in `logs`; nothing where the epoch was not validated, or had no rows to be trained
+  // on, and this is a result of that. kInvalidArgument, listing what there is, when no epoch will
+  // ever have it.
   std::optional<double> find(const Training& training, const Logs& logs) const;
   // Whether `value` is better than `other` by more than min_delta. NaN never is.
   bool beats(double value, double other) const;

@@ -251,7 +251,8 @@ TEST(Training, AWorkerWithoutRowsSendsNothing) {
     const auto row = data::from_tensor_slices({{"x", Tensor::full(DType::kFloat32, {1, 3}, 0.5)},
                                                {"label", Tensor::full(DType::kFloat32, {1, 1}, 1)}})
                          .batch(1);
-    return model.fit(row, {.epochs = kEpochs, .verbose = Verbose::kSilent});
+    const auto watch = callbacks::EarlyStopping({.monitor = "loss", .patience = kEpochs});
+    return model.fit(row, {.epochs = kEpochs, .callbacks = {watch}, .verbose = Verbose::kSilent});
   };
   const auto sgd = [] { return optim::SGD(0.1, {.momentum = 0.9}); };
   Model alone = line_model(sgd());
@@ -259,14 +260,21 @@ TEST(Training, AWorkerWithoutRowsSendsNothing) {
   for (const std::optional<int64_t> max_staleness :
        {std::optional<int64_t>(), std::optional<int64_t>(2)}) {
     const Job job(1, 2, {.max_staleness = max_staleness});
+    ::testing::internal::CaptureStderr();
     job.on_workers([&](ParameterServerStrategy& strategy) {
       Model model = line_model(sgd());
       const History history = train(model);
       EXPECT_EQ(history.epochs.size(), static_cast<size_t>(kEpochs));
+      EXPECT_EQ(history.results.contains("loss"), strategy.is_chief())
+          << "of no rows there is none";
       if (strategy.is_chief()) {
         EXPECT_EQ(history["staleness_max"].back(), 0);
       }
     });
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    const std::string told = "worker:1 had no rows in epoch 1, so it has no loss and no metrics";
+    EXPECT_NE(said.find(told), std::string::npos) << said;
+    EXPECT_EQ(said.find("had no rows"), said.rfind("had no rows")) << "told once: " << said;
     const auto strategy = job.worker(0);
     const auto scope = strategy->scope();
     Model model = line_model(sgd());
