@@ -32,6 +32,8 @@ int main(int argc, char** argv) {
                                   {.may_be_empty = false});
     const auto epochs = flags.integer("epochs", 20, "passes over the data", {.min = 1});
     flags.finish();
+    if (path.empty() && flags.is_given("label"))
+      invalid("--label=", label, " has no use without --data");
 
     const auto rows =
         path.empty() ? generated(1'000)

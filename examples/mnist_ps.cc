@@ -47,8 +47,13 @@ int main(int argc, char** argv) {
 
     set_global_seed(static_cast<uint64_t>(seed));
     ParameterServerStrategy::Options options{.scale_learning_rate = scale};
+    if (!data_dir.empty() && flags.is_given("images"))
+      invalid("--images=", images, " has no use with --data_dir=", data_dir);
     if (sync && max_staleness > 0)
       invalid("--sync means --max_staleness=0, and --max_staleness is ", max_staleness);
+    if (scale && (sync || max_staleness == 0))
+      invalid("--scale_learning_rate has no use with ", sync ? "--sync" : "--max_staleness=0",
+              ": synchronous gradients are never stale");
     if (max_staleness >= 0) options.max_staleness = max_staleness;
     if (sync) options.max_staleness = 0;
     if (run_parameter_server(options)) return;

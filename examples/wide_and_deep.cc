@@ -127,6 +127,14 @@ void schedule(ParameterServerStrategy& strategy, const Model& model, const losse
   coordinator.shut_down();
 }
 
+// Each worker that executes takes batches of its share again and again.
+void require_a_row_each(int64_t rows) {
+  const int workers = resolve_cluster().resolver->cluster_spec().num_tasks("worker");
+  if (rows < workers)
+    invalid("--rows=", rows, " is not allowed with --coordinator and ", workers,
+            " workers: expected at least ", workers, ", one for each");
+}
+
 // Beside training: the test results of each checkpoint.
 void evaluate(const std::string& checkpoints, Model& model, const data::Dataset& test) {
   evaluate_checkpoints(checkpoints, model, test, {.evaluated = [](auto&, int64_t step, auto& logs) {
@@ -159,6 +167,10 @@ int main(int argc, char** argv) {
                           .logs = flags.text("logs", "", "folder for TensorBoard; none")};
     const auto seed = flags.integer("seed", 1, "of weights and data", {.min = 0});
     flags.finish();
+    if (coordinated && max_staleness >= 0)
+      invalid("--max_staleness=", max_staleness,
+              " has no use with --coordinator, where servers update asynchronously");
+    if (coordinated) require_a_row_each(rows);
 
     set_global_seed(static_cast<uint64_t>(seed));
     ParameterServerStrategy::Options options{.snapshot_folder = snapshots};

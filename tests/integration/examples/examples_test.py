@@ -250,6 +250,9 @@ class LinearRegression(Case):
     def test_a_label_without_a_name_is_refused(self):
         self.fail_with(_WRONG_INPUT, ["--label="], "linear_regression", self.write("1,2,3"), "--label=")
 
+    def test_a_label_without_data_has_no_use(self):
+        self.fail_with(_WRONG_INPUT, ["--label=y", "--data"], "linear_regression", "--label=y")
+
     def test_a_row_that_does_not_fit_is_named(self):
         self.fail_with(_DATA_LOSS, ["rows.csv:3"], "linear_regression", self.write("1,2,3", "1,x,3"))
 

@@ -96,6 +96,21 @@ class WideAndDeep(Case):
         text = job(["--workers=1", "--ps=1"], "wide_and_deep", *self._SMALL, "--epochs=1", "--coordinator")
         self.assertEqual(numbers("worker", "lost_updates", text), [0])
 
+    def test_flags_of_which_one_has_no_use_are_named(self):
+        program = os.path.join("examples", "wide_and_deep")
+        refused = programs.run(program, "--coordinator", "--max_staleness=2", status=2)
+        self.assertIn("--max_staleness=2 has no use with --coordinator", refused.stderr)
+
+    def test_a_worker_without_rows_is_told_before_anything_is_scheduled(self):
+        config = {
+            "cluster": {"ps": ["127.0.0.1:1"], "worker": [f"127.0.0.1:{2 + worker}" for worker in range(3)]},
+            "task": {"type": "worker", "index": 0},
+        }
+        program = os.path.join("examples", "wide_and_deep")
+        environment = {"TF_CONFIG": json.dumps(config)}
+        refused = programs.run(program, "--coordinator", "--rows=2", environment=environment, status=2)
+        self.assertIn("--rows=2 is not allowed with --coordinator and 3 workers: expected at least 3", refused.stderr)
+
 
 class Evaluators(unittest.TestCase):
     def test_one_without_checkpoints_is_refused(self):
@@ -128,6 +143,16 @@ class MnistPs(Case):
         program = os.path.join("examples", "mnist_ps")
         refused = programs.run(program, "--sync", "--max_staleness=3", status=2)
         self.assertIn("--max_staleness is 3", refused.stderr)
+
+    def test_flags_of_which_one_has_no_use_are_named(self):
+        program = os.path.join("examples", "mnist_ps")
+        for useless, other in (
+            ("--scale_learning_rate", "--sync"),
+            ("--scale_learning_rate", "--max_staleness=0"),
+            ("--images=20", "--data_dir=/nowhere"),
+        ):
+            refused = programs.run(program, other, useless, status=2)
+            self.assertIn(f"{useless} has no use with {other}", refused.stderr)
 
     def test_an_evaluator_tells_the_accuracy_of_each_epoch(self):
         text = job(
