@@ -321,6 +321,7 @@ std::vector<Signature> MultiWorkerMirroredStrategy::all_signatures(
   if (!is_new) return known->second;
   try {
     std::optional<int64_t> shared;
+    int worker = 0;
     for (const std::string& bytes : group_->exchange(topic + ": its inputs", own)) {
       Unpacker unpacker(bytes);
       const int64_t precision = unpacker.number();
@@ -328,6 +329,12 @@ std::vector<Signature> MultiWorkerMirroredStrategy::all_signatures(
         invalid(topic, ": the precision must be equal on all workers");
       shared = precision;
       while (!unpacker.at_end()) known->second.push_back(unpacker.signature());
+      const size_t first = known->second.front().size(), other = known->second.back().size();
+      if (first != other)
+        fail(Code::kFailedPrecondition, "every worker has to run the same program, but ",
+             group_->name(0), " is at ", topic, " with ", first, " tensors and ",
+             group_->name(worker), " with ", other);
+      ++worker;
     }
   } catch (...) {
     known_signatures_.erase(known);

@@ -126,11 +126,15 @@ void Strategy::require_inputs(const Function& function,
                               const PerReplica<std::vector<Tensor>>& inputs) const {
   if (inputs.size() != devices().size())
     invalid(name(), " has ", devices().size(), " replicas, got inputs for ", inputs.size());
-  for (size_t r = 0; r < inputs.size(); ++r)
+  for (size_t r = 0; r < inputs.size(); ++r) {
+    if (inputs[r].size() != inputs[0].size())
+      invalid("function \"", function.name(), "\": replica ", r, " has ", inputs[r].size(),
+              " inputs, replica 0 has ", inputs[0].size());
     for (size_t i = 0; i < inputs[r].size(); ++i)
       if (!inputs[r][i].defined())
         invalid("function \"", function.name(), "\": input ", i, " of replica ", r,
                 " has no value; it was never assigned");
+  }
 }
 
 PerReplica<std::vector<Tensor>> Strategy::run(const Function& function,

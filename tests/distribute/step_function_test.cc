@@ -362,6 +362,16 @@ TEST_P(StepFunctionTest, AFunctionThatIsRunHasTheGlobalSeedUnlessItIsGivenOne) {
   EXPECT_EQ(first, chosen);
 }
 
+TEST_P(StepFunctionTest, ReplicasOfAFunctionHaveEquallyManyInputs) {
+  const Function f = function([](Value x) { return x + x; }, "double");
+  std::vector<std::vector<Tensor>> inputs(static_cast<size_t>(replicas()), {Tensor::scalar(1.0f)});
+  inputs.push_back({Tensor::scalar(1.0f), Tensor::scalar(2.0f)});
+  inputs.erase(inputs.begin());
+  if (replicas() == 1) return;
+  expect_error(Code::kInvalidArgument, {"\"double\"", "has 2 inputs, replica 0 has 1"},
+               [&] { strategy.run(f, PerReplica<std::vector<Tensor>>(inputs)); });
+}
+
 TEST_P(StepFunctionTest, SeveralThreadsStepOneFunction) {
   std::atomic<int> calls = 0;
   const auto step = strategy.function([&](Value x) {

@@ -160,6 +160,27 @@ TEST_F(MultiWorkerTest, WrongArgumentsOfOneWorkerAreAnErrorOnAll) {
                            "strategy has 1 (peer worker:1)"));
 }
 
+TEST_F(MultiWorkerTest, AnotherNumberOfArgumentsOnOneWorkerIsAnErrorOnAll) {
+  const auto errors = on_workers(
+      2,
+      [](MultiWorkerMirroredStrategy& strategy) {
+        const auto one = strategy.function([](const Value& x) { return x + x; }, "add");
+        const auto two =
+            strategy.function([](const Value& x, const Value& y) { return x + y; }, "add");
+        const auto add = [&] {
+          return strategy.is_chief() ? strategy.run(one, 1.0f) : strategy.run(two, 1.0f, 2.0f);
+        };
+        EXPECT_THROW(add(), Error);
+        const auto next = strategy.function([](const Value& x) { return x + x; });
+        EXPECT_EQ(strategy.run(next, 3.0f)[0].item(), 6) << "the next step works";
+        add();
+      },
+      devices(2));
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("FAILED_PRECONDITION"),
+                                 HasSubstr("worker:0 is at step 1 of \"add\""),
+                                 HasSubstr(" with 1 tensors"), HasSubstr("worker:1 with 2"))));
+}
+
 TEST_F(MultiWorkerTest, ATensorWithoutAValueOfOneWorkerIsAnErrorOnAll) {
   const auto errors = on_workers(2, [](MultiWorkerMirroredStrategy& strategy) {
     const auto step = strategy.function(
