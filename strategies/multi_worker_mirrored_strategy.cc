@@ -12,6 +12,7 @@
 #include "core/base/time_limits.h"
 #include "core/distribute/packing.h"
 #include "core/graph/serialization.h"
+#include "core/runtime/trace.h"
 #include "core/tensor/specs_of.h"
 #include "strategies/cluster/resolve_cluster.h"
 #include "strategies/collective/host/process_identity.h"
@@ -288,7 +289,7 @@ std::vector<Signature> MultiWorkerMirroredStrategy::signatures_in_sync(
   if (assigned) common_writes_->publish(*group_);
   group_->begin_computing();
   traces_ = function.trace_count();
-  return all_signatures(topic, inputs, packer.bytes());
+  return all_signatures(function, topic, inputs, packer.bytes());
 }
 
 // Of workers that have traced something: another may have failed to. What differs stays so for all
@@ -316,8 +317,10 @@ void MultiWorkerMirroredStrategy::require_same_program(const std::vector<uint64_
 }
 
 std::vector<Signature> MultiWorkerMirroredStrategy::all_signatures(
-    const std::string& topic, const std::vector<uint64_t>& hashes, const std::string& own) {
-  const auto [known, is_new] = known_signatures_.try_emplace(hashes);
+    const Function& function, const std::string& topic, const std::vector<uint64_t>& hashes,
+    const std::string& own) {
+  const auto [known, is_new] = known_signatures_.try_emplace({function.name(), hashes});
+  inputs_are_new_ = is_new;
   if (!is_new) return known->second;
   try {
     std::optional<int64_t> shared;
@@ -343,6 +346,32 @@ std::vector<Signature> MultiWorkerMirroredStrategy::all_signatures(
   return known->second;
 }
 
+// Before it runs for the first time: who communicates less than the others would keep them waiting.
+void MultiWorkerMirroredStrategy::require_same_effects(const Function& function,
+                                                       const Signature& inputs,
+                                                       const ReplicaGroup& group) {
+  Packer own;
+  for (const std::string& effect : common_effects(*function.trace(inputs, group).graph))
+    own.add(effect);
+  const auto effects_in = [](const std::string& bytes) {
+    std::vector<std::string> effects;
+    for (Unpacker unpacker(bytes); !unpacker.at_end();) effects.push_back(unpacker.text());
+    return effects;
+  };
+  const auto all =
+      group_->exchange(str("what replicas do together in \"", function.name(), '"'), own.bytes());
+  for (size_t worker = 1; worker < all.size(); ++worker) {
+    const std::string name = group_->name(static_cast<int>(worker));
+    const std::string difference =
+        difference_of_effects(group_->name(0), effects_in(all[0]), name, effects_in(all[worker]));
+    if (!difference.empty())
+      throw Error(Code::kFailedPrecondition,
+                  str("every worker has to run the same program, but in \"", function.name(), "\" ",
+                      difference),
+                  name);
+  }
+}
+
 // Where replicas have other inputs, every worker has traced what each of them runs.
 void MultiWorkerMirroredStrategy::note_program(const Function& function,
                                                const PerReplica<std::vector<Tensor>>& inputs,
@@ -361,6 +390,7 @@ PerReplica<std::vector<Tensor>> MultiWorkerMirroredStrategy::run_replicas(
     const ReplicaGroup& group, const RunOptions& options) {
   if (group_ == nullptr) return replicas_->run(*this, function, inputs, group, options);
   note_program(function, inputs, group);
+  if (inputs_are_new_) require_same_effects(function, specs_of(inputs[0]), group);
   try {
     return replicas_->run(*this, function, inputs, group, options);
   } catch (const Error& error) {

@@ -106,9 +106,11 @@ class MultiWorkerMirroredStrategy final : public Strategy {
  private:
   void connect(const Options& options, std::vector<Device> devices);
   void require_same_program(const std::vector<uint64_t>& programs);
-  std::vector<Signature> all_signatures(const std::string& topic,
+  std::vector<Signature> all_signatures(const Function& function, const std::string& topic,
                                         const std::vector<uint64_t>& hashes,
                                         const std::string& own);
+  void require_same_effects(const Function& function, const Signature& inputs,
+                            const ReplicaGroup& group);
   void note_program(const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
                     const ReplicaGroup& group);
   [[noreturn]] void fail_step(const Error& error, bool writes_variables);
@@ -120,8 +122,10 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   std::shared_ptr<StepWatch> step_;
   std::shared_ptr<LocalReplicas> replicas_;
   std::shared_ptr<CommonWrites> common_writes_;  // null where workers have no memory in common
-  // What all workers' inputs were where they differed, by their hashes: the same on every worker.
-  std::map<std::vector<uint64_t>, std::vector<Signature>> known_signatures_;
+  // What all workers' inputs were, by the function's name and their hashes: the same on every
+  // worker, and so is whether those of this step are new.
+  std::map<std::pair<std::string, std::vector<uint64_t>>, std::vector<Signature>> known_signatures_;
+  bool inputs_are_new_ = false;
   int traces_ = 0;        // of the function that is to run, before this step
   std::string traced_;    // the name of the function that the last step traced, if it did
   uint64_t program_ = 0;  // what it traced, for the others to compare; 0 for nothing

@@ -117,18 +117,12 @@ std::string to_string(const Signature& signature) { return "(" + comma_separated
 // Throws unless the replicas that `a` and `b` are for make the same calls and write the same
 // variables, in the same order.
 void require_alike(const std::string& name, const Trace& a, const Trace& b) {
-  const auto ours = common_effects(*a.function.graph), theirs = common_effects(*b.function.graph);
-  const auto [x, y] = std::mismatch(ours.begin(), ours.end(), theirs.begin(), theirs.end());
-  if (x == ours.end() && y == theirs.end()) return;
-  // What a Barrier is for, the write behind it tells.
-  const auto shown = [](auto at, const auto& all) -> std::string {
-    if (at == all.end()) return "nothing";
-    return *at == "Barrier" && at + 1 != all.end() ? *at + ", then " + *(at + 1) : *at;
-  };
-  invalid("function \"", name,
-          "\": replicas must communicate alike and write the same variables, but ", "as number ",
-          x - ours.begin() + 1, " the one with inputs ", to_string(a.signature), " does ",
-          shown(x, ours), " and the one with ", to_string(b.signature), " ", shown(y, theirs));
+  const std::string difference = difference_of_effects(
+      str("the one with inputs ", to_string(a.signature)), common_effects(*a.function.graph),
+      str("the one with ", to_string(b.signature)), common_effects(*b.function.graph));
+  if (!difference.empty())
+    invalid("function \"", name,
+            "\": replicas must communicate alike and write the same variables, but ", difference);
 }
 
 // One of a group's traces that waits, or null.

@@ -53,6 +53,19 @@ std::vector<std::string> common_effects(const Graph& graph) {
   return lines;
 }
 
+std::string difference_of_effects(std::string_view name_a, const std::vector<std::string>& a,
+                                  std::string_view name_b, const std::vector<std::string>& b) {
+  const auto [x, y] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  if (x == a.end() && y == b.end()) return "";
+  // What a Barrier is for, the write behind it tells.
+  const auto shown = [](auto at, const auto& all) -> std::string {
+    if (at == all.end()) return "nothing";
+    return *at == "Barrier" && at + 1 != all.end() ? *at + ", then " + *(at + 1) : *at;
+  };
+  return str("as number ", x - a.begin() + 1, " ", name_a, " does ", shown(x, a), " and ", name_b,
+             " ", shown(y, b));
+}
+
 bool SignatureLess::operator()(const Signature& a, const Signature& b) const {
   const auto key = [](const TensorSpec& s) { return std::pair(s.dtype, s.shape.to_vector()); };
   return std::lexicographical_compare(

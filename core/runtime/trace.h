@@ -58,4 +58,9 @@ bool is_tracing_function();
 // equal, in order: what has to be the same on all replicas.
 std::vector<std::string> common_effects(const Graph& graph);
 
+// How those of two replicas differ, which are called by these names: "as number 3 worker:0 does
+// AllReduce ... and worker:1 nothing"; empty where they do not.
+std::string difference_of_effects(std::string_view name_a, const std::vector<std::string>& a,
+                                  std::string_view name_b, const std::vector<std::string>& b);
+
 }  // namespace cohort

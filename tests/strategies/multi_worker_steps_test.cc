@@ -244,6 +244,38 @@ TEST_F(MultiWorkerTest, AWorkerThatHasTracedAnotherProgramIsNamed) {
   }
 }
 
+// Else the others would wait for it, as long as worker_timeout is.
+TEST_F(MultiWorkerTest, AWorkerWhoseStepCommunicatesLessIsNamedBeforeItRuns) {
+  for (const int wanted : {0, 2}) {
+    const auto errors = on_workers(2, [&](MultiWorkerMirroredStrategy& strategy) {
+      const int calls = strategy.is_chief() ? 1 : wanted;
+      const auto step = strategy.function(
+          [&](Value x) {
+            for (int i = 0; i < calls; ++i)
+              x = get_replica_context()->all_reduce(ReduceOp::kSum, x);
+            return x;
+          },
+          "train");
+      EXPECT_THROW(strategy.run(step, ids(strategy)), Error);
+      EXPECT_THROW(strategy.run(step, ids(strategy)), Error);
+      strategy.run(step, ids(strategy));
+    });
+    EXPECT_THAT(errors, Each(AllOf(HasSubstr("FAILED_PRECONDITION: every worker has to run the "
+                                             "same program, but worker:0 and worker:1 have traced "
+                                             "\"train\" differently"))));
+  }
+  const auto errors = on_workers(2, [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto step = strategy.function(
+        [&](const Value& x) {
+          return strategy.is_chief() ? get_replica_context()->all_reduce(ReduceOp::kSum, x) : x;
+        },
+        "train");
+    strategy.run(step, ids(strategy));
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("in \"train\" as number 1 worker:0 does AllReduce"),
+                                 HasSubstr("and worker:1 nothing (peer worker:1)"))));
+}
+
 PerReplica<Tensor> ones(int64_t rows) { return {Tensor::full(DType::kFloat32, {rows}, 1)}; }
 
 TEST_F(MultiWorkerTest, AWorkerThatHasTracedAnotherProgramForOtherRowsIsNamed) {
