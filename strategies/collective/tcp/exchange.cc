@@ -16,6 +16,8 @@ namespace {
 constexpr std::chrono::microseconds kSpinTime{50};
 // How long other ranks have to tell what they do when something is wrong.
 constexpr std::chrono::milliseconds kMismatchGrace{2000}, kTimeoutGrace{500};
+// After so long without a call, others may have ended the group, of which nobody has looked.
+constexpr std::chrono::milliseconds kUnheard{1};
 // How long a rank that leaves waits for its last bytes to get through.
 constexpr std::chrono::milliseconds kFlushTime{1000};
 
@@ -39,6 +41,8 @@ Exchange::Exchange(Control& control, std::vector<net::Stream> links, bool check_
 Exchange::~Exchange() { control_.remove_listener(&wake_up_); }
 
 void Exchange::run(const Call& call, Operation& operation, const Memory* blocks) {
+  const auto now = Clock::now();
+  if (now - last_ended_ > kUnheard) control_.read_notices();
   control_.check(++sequence_);
   call_ = &call;
   operation_ = &operation;
@@ -49,7 +53,7 @@ void Exchange::run(const Call& call, Operation& operation, const Memory* blocks)
   sender_ = receiver_ = -1;
   is_wrong_ = has_reported_ = has_heard_ = false;
   may_warn_ = stall_.after.count() > 0;
-  deadline_ = Clock::now() + timeout_;
+  deadline_ = now + timeout_;
   idle_ = false;
   for (auto& connection : connections_)
     if (connection != nullptr) {
@@ -60,6 +64,7 @@ void Exchange::run(const Call& call, Operation& operation, const Memory* blocks)
     operation.begin(*this);
     send_rounds();
     move_until_done();
+    last_ended_ = Clock::now();
   } catch (...) {
     for (auto& connection : connections_)
       if (connection != nullptr) connection->forget_output();

@@ -122,6 +122,7 @@ class Exchange final : private Receiver {
   int sender_ = -1, receiver_ = -1;
   bool is_wrong_ = false, has_reported_ = false, may_warn_ = false;
   Clock::time_point deadline_;
+  Clock::time_point last_ended_;  // the last call
   Clock::time_point first_heard_;
   bool has_heard_ = false;
   Clock::time_point idle_since_;

@@ -45,6 +45,13 @@ TEST(TcpCommunicatorTest, AReceiveThatWaitsTooLongNamesWhomItWaitedFor) {
   EXPECT_EQ(error_of([&] { group[1]->barrier(); }).code(), Code::kDeadlineExceeded);
 }
 
+// Though all that the late rank needs lies in its sockets.
+TEST(TcpCommunicatorTest, ACallThatOthersHaveGivenUpIsMadeByNobody) {
+  const Group group = make_tcp_group(2, {.timeout = milliseconds(200)});
+  for (const auto& communicator : group)
+    EXPECT_EQ(error_of([&] { communicator->barrier(); }).code(), Code::kDeadlineExceeded);
+}
+
 TEST(TcpCommunicatorTest, TellsForHowLongWhatARankHasSentKeptTheNetworkBusy) {
   std::mutex mutex;
   std::map<std::string, std::chrono::microseconds> sent;
