@@ -22,7 +22,9 @@ void check_tensors(Communicator& group, std::string_view topic, const Tensor& va
       invalid("a weighted sum is of equal dtypes and shapes, but rank 0 gave ", specs[0],
               " and rank ", r, " gave ", specs[r]);
   if (!is_floating(value.dtype()))
-    fail(Code::kUnimplemented, "a weighted sum does not support ", dtype_name(value.dtype()));
+    fail(Code::kUnimplemented,
+         "a weighted sum (premultiplied_sum, adasum) needs a floating dtype, ", "got ",
+         value.dtype());
 }
 
 void check_factors(Communicator& group, double factor) {

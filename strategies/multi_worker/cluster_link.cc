@@ -163,6 +163,7 @@ class ClusterLink final : public WorkerLink {
 std::shared_ptr<WorkerLink> join_cluster(const ClusterResolver& resolver,
                                          const MembershipOptions& options,
                                          CommunicationBackend backend) {
+  backend_asked_for(backend);  // a wrong one is told to a process alone, too
   if (resolver.world().size == 1) return make_in_process_links(1).front();
   check_own_name(resolver);
   auto membership = Membership::join(resolver, options);

@@ -1,6 +1,7 @@
 // What processes of a group tell each other beside collectives, and groups beside a strategy.
 #include "strategies/process_group.h"
 
+#include <cstdlib>
 #include <functional>
 #include <latch>
 #include <memory>
@@ -81,6 +82,16 @@ TEST(ProcessGroupTest, OfOneProcessHasAStoreAndBarriersToo) {
   EXPECT_EQ(group.store().find("key"), "value");
   for (int times = 0; times < 3; ++times) group.barrier("alone", milliseconds(0));
   EXPECT_EQ(group_sum(group), 1);
+}
+
+TEST(ProcessGroupTest, OfOneProcessRefusesABackendThatThereIsNot) {
+  setenv("COHORT_COLLECTIVE_BACKEND", "shmem", 1);
+  const Error error = error_of([] {
+    const collective::ProcessGroup group({.resolver = std::make_shared<LiteralResolver>()});
+  });
+  unsetenv("COHORT_COLLECTIVE_BACKEND");
+  EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+  EXPECT_THAT(error.message(), HasSubstr("shmem"));
 }
 
 TEST(ProcessGroupTest, ALimitBelowAMillisecondIsRefusedBeforeItJoins) {
