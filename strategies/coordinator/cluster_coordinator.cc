@@ -534,8 +534,9 @@ PerWorkerValues ClusterCoordinator::create_resource(const Function& function,
   return impl_->create_resource(function, std::move(arguments));
 }
 
-std::shared_ptr<Variable> ClusterCoordinator::create_per_worker_variable(VariableOptions options) {
-  return make_per_worker_variable(std::move(options), *impl_->resources());
+std::shared_ptr<Variable> ClusterCoordinator::create_per_worker_variable(
+    const VariableOptions& options) {
+  return make_per_worker_variable(options, *impl_->resources());
 }
 
 std::vector<Tensor> ClusterCoordinator::fetch_per_worker(const PerWorkerValues& values,

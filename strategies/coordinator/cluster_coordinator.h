@@ -193,7 +193,7 @@ class ClusterCoordinator {
   // also on a worker that is started again. Functions that are scheduled may read and write it; the
   // replicas of a worker have copies, kept as the options say. One that is larger than what a
   // worker takes (WorkerServerOptions::max_bytes) is kResourceExhausted of all that is scheduled.
-  std::shared_ptr<Variable> create_per_worker_variable(VariableOptions options);
+  std::shared_ptr<Variable> create_per_worker_variable(const VariableOptions& options);
   // Of each worker, in order, as it is now; values of its replicas one after the other. Also of
   // what an optimizer of a strategy keeps on each worker apart: accumulated gradients, loss scales.
   // Waits until each has executed what it was given before. kUnavailable that names a worker which

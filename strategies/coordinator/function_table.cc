@@ -10,6 +10,7 @@
 #include "core/graph/op.h"
 #include "core/graph/passes/rewriter.h"
 #include "core/graph/serialization.h"
+#include "strategies/coordinator/per_worker_variable.h"
 #include "strategies/coordinator/worker_copies.h"
 #include "strategies/parameter_server/own_variable.h"
 
@@ -95,16 +96,20 @@ class UsedVariables {
   void add(const std::shared_ptr<Resource>& resource, WorkerCopies& copies) {
     if (const auto variable = std::dynamic_pointer_cast<ServerVariable>(resource))
       on_servers_.emplace(resource, variable);
-    const auto own = std::dynamic_pointer_cast<OwnVariable>(resource);
-    if (own == nullptr) return;
-    if (own->is_apart()) {
-      any_apart_ = true;
-      const WorkerCopies::Copies& of_workers = copies.of(own);
-      if (own->kept() == KeptApart::kCount) counts_.insert(of_workers.handle->id());
-      rename(*resource, of_workers.name);
-    } else {
-      on_servers_.emplace(resource, own->share());
+    else if (const auto own = std::dynamic_pointer_cast<OwnVariable>(resource))
+      add_own(own, copies);
+    else if (const std::string* const name = per_worker_name(*resource))
+      rename(*resource, *name);
+  }
+  void add_own(const std::shared_ptr<OwnVariable>& own, WorkerCopies& copies) {
+    if (!own->is_apart()) {
+      on_servers_.emplace(own, own->share());
+      return;
     }
+    any_apart_ = true;
+    const WorkerCopies::Copies& of_workers = copies.of(own);
+    if (own->kept() == KeptApart::kCount) counts_.insert(of_workers.handle->id());
+    rename(*own, of_workers.name);
   }
   void rename(const Resource& resource, const std::string& name) {
     aliases_.try_emplace(&resource, std::make_shared<Alias>(name, resource.spec()));

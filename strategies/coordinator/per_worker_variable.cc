@@ -1,9 +1,7 @@
 #include "strategies/coordinator/per_worker_variable.h"
 
-#include <utility>
-
 #include "core/base/error.h"
-#include "strategies/cluster/coordination/random_ids.h"
+#include "strategies/coordinator/name_on_workers.h"
 
 namespace cohort::coordinator {
 namespace {
@@ -12,14 +10,16 @@ class PerWorkerVariable final : public Variable {
  public:
   PerWorkerVariable(const VariableOptions& options, ResourceTable& resources)
       : Variable(options),
+        name_on_workers_(coordinator::name_on_workers(options.name)),
         handle_(resources.add(
             {.create = {.resource = 0,
-                        .what = CreateVariable{options.name, make_initial_value(options),
+                        .what = CreateVariable{name_on_workers_, make_initial_value(options),
                                                options.synchronization, options.aggregation}},
              .definition = {},
              .resources = {}})) {}
 
   uint64_t resource() const { return handle_->id(); }
+  const std::string& name_on_workers() const { return name_on_workers_; }
 
   Tensor storage(int) override { refuse(); }
   int num_replicas() const override { return 1; }
@@ -36,15 +36,14 @@ class PerWorkerVariable final : public Variable {
          "\" is on the workers: schedule a function that uses it, or fetch_per_worker it");
   }
 
+  const std::string name_on_workers_;
   const std::shared_ptr<const ResourceHandle> handle_;
 };
 
 }  // namespace
 
-std::shared_ptr<Variable> make_per_worker_variable(VariableOptions options,
+std::shared_ptr<Variable> make_per_worker_variable(const VariableOptions& options,
                                                    ResourceTable& resources) {
-  // Workers know it by its name, which others may have, too.
-  options.name = str(options.name, "#", coordination::random_incarnation());
   return std::make_shared<PerWorkerVariable>(options, resources);
 }
 
@@ -53,6 +52,11 @@ uint64_t per_worker_resource(const Variable& variable) {
   if (here == nullptr)
     invalid("variable \"", variable.name(), "\" is not one of create_per_worker_variable");
   return here->resource();
+}
+
+const std::string* per_worker_name(const Resource& resource) {
+  const auto* here = dynamic_cast<const PerWorkerVariable*>(&resource);
+  return here == nullptr ? nullptr : &here->name_on_workers();
 }
 
 }  // namespace cohort::coordinator

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "strategies/coordinator/cut_commands.h"
+#include "strategies/coordinator/name_on_workers.h"
 #include "strategies/coordinator/present_error.h"
 
 namespace cohort::coordinator {
@@ -12,7 +13,7 @@ namespace {
 // A variable or a value; nothing is the matter with others.
 std::string describe(const Create& create) {
   const auto* variable = std::get_if<CreateVariable>(&create.what);
-  return variable != nullptr ? str("variable \"", variable->name, '"')
+  return variable != nullptr ? str("variable \"", own_name(variable->name), '"')
                              : str("the per-worker value of \"", create.function_name, '"');
 }
 

@@ -1,7 +1,6 @@
 #include "strategies/coordinator/worker_copies.h"
 
-#include "core/base/error.h"
-#include "strategies/cluster/coordination/random_ids.h"
+#include "strategies/coordinator/name_on_workers.h"
 
 namespace cohort::coordinator {
 
@@ -9,7 +8,7 @@ const WorkerCopies::Copies& WorkerCopies::of(const std::shared_ptr<OwnVariable>&
   const std::lock_guard lock(mutex_);
   Copies& copies = copies_[variable];
   if (copies.handle != nullptr) return copies;
-  copies.name = str(variable->name(), '#', coordination::random_incarnation());
+  copies.name = name_on_workers(variable->name());
   copies.handle = resources_->add(
       {.create = {.resource = 0,
                   .what = CreateVariable{copies.name, variable->initial_value(),

@@ -147,7 +147,7 @@ TEST_F(SmallMessages, AVariableThatIsTooLargeIsNamed) {
     coordinator_.schedule(doubled(), 2.0f);
     coordinator_.join(kPatience);
   };
-  EXPECT_ERROR(use(), Code::kResourceExhausted, "variable \"twos#");
+  EXPECT_ERROR(use(), Code::kResourceExhausted, "variable \"twos\": it is sent as ");
   EXPECT_NO_THROW(use());
   EXPECT_EQ(coordinator_.statistics().worker_failures, 0u);
 }
@@ -212,7 +212,20 @@ TEST(ClusterCoordinator, PerWorkerVariablesCountOnEachWorker) {
   for (int i = 0; i < 10; ++i) coordinator->schedule(add, 1.0f);
   coordinator->join(kPatience);
   EXPECT_EQ(total(coordinator->fetch_per_worker(counted)), 10);
-  EXPECT_ERROR(counted->value(), Code::kFailedPrecondition, "on the workers");
+  EXPECT_ERROR(counted->value(), Code::kFailedPrecondition,
+               "variable \"counter\" is on the workers");
+}
+
+TEST(ClusterCoordinator, PerWorkerVariablesOfOneNameAreDifferentOnes) {
+  TestCluster cluster(1);
+  const auto coordinator = cluster.coordinator();
+  const auto first = counter(*coordinator), second = counter(*coordinator);
+  const Function both = function(
+      [&](Value x) { return first->assign_add(x) + 100.0 * second->assign_add(2.0 * x); }, "both");
+  coordinator->schedule(both, 1.0f);
+  EXPECT_EQ(coordinator->schedule(both, 1.0f).get(kPatience).item(), 2 + 400);
+  EXPECT_EQ(total(coordinator->fetch_per_worker(first)), 2);
+  EXPECT_EQ(total(coordinator->fetch_per_worker(second)), 4);
 }
 
 TEST(ClusterCoordinator, PerWorkerValuesAreThoseOfTheExecutingWorker) {
