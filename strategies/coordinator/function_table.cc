@@ -6,6 +6,7 @@
 #include <set>
 #include <span>
 
+#include "core/base/error.h"
 #include "core/distribute/remote_updates.h"
 #include "core/graph/op.h"
 #include "core/graph/passes/rewriter.h"
@@ -49,10 +50,13 @@ class Alias final : public Resource {
 // their own, or the key of their shards where several of them have one name.
 class UsedVariables {
  public:
-  UsedVariables(const std::vector<const GraphFunction*>& functions, WorkerCopies& copies) {
+  // The graphs of the replicas of function `name`. kInvalidArgument for a variable that workers
+  // cannot have.
+  UsedVariables(const std::string& name, const std::vector<const GraphFunction*>& functions,
+                WorkerCopies& copies) {
     for (const GraphFunction* function : functions)
       for (const auto& node : function->graph->nodes())
-        if (const auto resource = node->shared_resource()) add(resource, copies);
+        if (const auto resource = node->shared_resource()) add(name, resource, copies);
     std::map<std::string, int> times;
     for (const auto& [resource, variable] : on_servers_) ++times[resource->name()];
     for (const auto& [resource, variable] : on_servers_) {
@@ -93,13 +97,18 @@ class UsedVariables {
   }
 
  private:
-  void add(const std::shared_ptr<Resource>& resource, WorkerCopies& copies) {
+  void add(const std::string& function, const std::shared_ptr<Resource>& resource,
+           WorkerCopies& copies) {
     if (const auto variable = std::dynamic_pointer_cast<ServerVariable>(resource))
       on_servers_.emplace(resource, variable);
     else if (const auto own = std::dynamic_pointer_cast<OwnVariable>(resource))
       add_own(own, copies);
     else if (const std::string* const name = per_worker_name(*resource))
       rename(*resource, *name);
+    else
+      invalid('"', function, "\" cannot be scheduled: it uses variable \"", resource->name(),
+              "\", which is neither on parameter servers, as those made in the scope of a "
+              "ParameterServerStrategy are, nor one of create_per_worker_variable");
   }
   void add_own(const std::shared_ptr<OwnVariable>& own, WorkerCopies& copies) {
     if (!own->is_apart()) {
@@ -143,7 +152,7 @@ std::shared_ptr<const Definition> FunctionFamily::definition(const CallSignature
                                                             .graphs = {},
                                                             .server_variables = {},
                                                             .precision = precision_});
-  const UsedVariables variables(functions, *copies_);
+  const UsedVariables variables(name_, functions, *copies_);
   for (const GraphFunction* function : functions)
     definition->graphs.push_back(variables.serialised(*function));
   definition->server_variables.assign(variables.server_variables().begin(),

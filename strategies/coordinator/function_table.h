@@ -47,7 +47,8 @@ class FunctionFamily {
 
   uint64_t id() const { return id_; }
   const std::string& name() const { return name_; }
-  // Traced when it is asked for first; throws what the body throws. Stays as long as the family.
+  // Traced when it is asked for first; throws what the body throws, and kInvalidArgument for a
+  // variable that workers cannot have. Stays as long as the family.
   std::shared_ptr<const Definition> definition(const CallSignature& signature);
   int64_t trace_us() const { return trace_us_; }
   // Whether what has been traced of it uses variables of which each worker has its own.

@@ -106,6 +106,26 @@ TEST(CoordinatorOfAStrategy, VariablesOfOneNameAreDifferentOnes) {
   }
 }
 
+TEST(CoordinatorOfAStrategy, AVariableOfNoScopeIsNamedWhereAFunctionThatUsesItIsScheduled) {
+  Job job(1);
+  const auto strategy = job.strategy();
+  const auto other = zero("other");
+  const auto scope = strategy->scope();
+  const auto weight = zero();
+  const auto both =
+      strategy->function([&] { return weight->read() + other->read(); }, "both_of_them");
+  const auto coordinator = job.coordinator(*strategy);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_ERROR(coordinator->schedule(both), Code::kInvalidArgument,
+                 "\"both_of_them\" cannot be scheduled: it uses variable \"other\", which is "
+                 "neither on parameter servers, as those made in the scope of a "
+                 "ParameterServerStrategy are, nor one of create_per_worker_variable");
+  const auto one =
+      strategy->function([&] { return weight->assign_add(ops::constant(1, DType::kFloat32)); });
+  EXPECT_EQ(coordinator->schedule(one).get(kPatience).item(), 1);
+  coordinator->join(kPatience);
+}
+
 // From then on its value is in other shards.
 TEST(CoordinatorOfAStrategy, FunctionsOfBeforeReadWhatAnOptimizerMoves) {
   Job job(2);
