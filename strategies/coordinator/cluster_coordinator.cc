@@ -14,6 +14,7 @@
 #include "core/base/start_threads.h"
 #include "core/base/time_limits.h"
 #include "core/distribute/replica_scope.h"
+#include "core/runtime/trace.h"
 #include "strategies/cluster/coordination/random_ids.h"
 #include "strategies/coordinator/closure_queue.h"
 #include "strategies/coordinator/function_table.h"
@@ -106,6 +107,14 @@ std::optional<CallSignature> signature_of(const std::vector<Argument>& arguments
   return signature;
 }
 
+// kFailedPrecondition inside a body, which is not called when its function runs.
+void require_outside_bodies(const char* call, const std::string& function) {
+  if (is_tracing_function())
+    fail(Code::kFailedPrecondition, call, " of \"", function,
+         "\" acts once, while the function that calls it is traced, and not when it runs: call it "
+         "outside functions");
+}
+
 void require_memory(const std::vector<Argument>& arguments) {
   for (const Argument& argument : arguments)
     for (const Tensor& tensor : argument.tensors)
@@ -193,6 +202,7 @@ class ClusterCoordinator::Impl {
   }
 
   RemoteValue schedule(const std::shared_ptr<FunctionFamily>& family, ClosureArguments arguments) {
+    require_outside_bodies("schedule", family->name());
     require_memory(arguments.all);
     auto closure = std::make_unique<Closure>();
     closure->result = std::make_shared<RemoteResult>(context_.replicas);
@@ -209,6 +219,7 @@ class ClusterCoordinator::Impl {
   }
 
   PerWorkerValues create_resource(const Function& function, ClosureArguments arguments) {
+    require_outside_bodies("create_per_worker_resource", function.name());
     require_memory(arguments.all);
     const auto signature = signature_of(arguments.all);
     if (!signature) invalid("a per-worker value is made of tensors and numbers");

@@ -144,9 +144,9 @@ class ClusterCoordinator {
   // worker's batches; until join() has returned it must be safe to call. Of all functions of a
   // coordinator one body is called at a time, so these may share layers and optimizers that nobody
   // has built; what else would build them (fit, Strategy::run, Optimizer::build) has to come before
-  // the first call or after join(). A body cannot wait for workers (kFailedPrecondition). Throws
-  // what it throws, and pending errors; kInvalidArgument for a variable that is neither on
-  // parameter servers nor of create_per_worker_variable.
+  // the first call or after join(). A body can neither schedule nor wait for workers
+  // (kFailedPrecondition). Throws what it throws, and pending errors; kInvalidArgument for a
+  // variable that is neither on parameter servers nor of create_per_worker_variable.
   template <typename Result, typename... Parameters, typename... Arguments>
   RemoteValue schedule(const StepFunction<Result, Parameters...>& step,
                        const Arguments&... arguments) {

@@ -237,6 +237,33 @@ TEST(ClusterCoordinator, PerWorkerValuesAreThoseOfTheExecutingWorker) {
   for (const Tensor& value : coordinator->fetch_per_worker(offsets)) EXPECT_EQ(value.item(), 42);
 }
 
+// It would do so once, however often its function runs.
+TEST(ClusterCoordinator, ABodyGivesTheWorkersNothingToDo) {
+  TestCluster cluster(1);
+  const auto coordinator = cluster.coordinator();
+  const Function inner = doubled();
+  coordinator->schedule(inner, 1.0f);
+  coordinator->join(kPatience);
+  const Function schedules = function(
+      [&](Value x) {
+        coordinator->schedule(inner, 1.0f);
+        return x + x;
+      },
+      "schedules");
+  EXPECT_ERROR(coordinator->schedule(schedules, 1.0f), Code::kFailedPrecondition,
+               "schedule of \"doubled\" acts once, while the function that calls it is traced");
+  const Function keeps = function(
+      [&](Value x) {
+        coordinator->create_per_worker_resource(inner, 1.0f);
+        return x + x;
+      },
+      "keeps");
+  EXPECT_ERROR(coordinator->schedule(keeps, 1.0f), Code::kFailedPrecondition,
+               "create_per_worker_resource of \"doubled\" acts once");
+  coordinator->join(kPatience);
+  EXPECT_EQ(coordinator->statistics().executed, 1u);
+}
+
 // A fetch may come while the worker is being told of what there is.
 TEST(ClusterCoordinator, WhatHasBeenMadeCanBeFetchedAtOnce) {
   TestCluster cluster(1);
