@@ -20,10 +20,14 @@ void append(std::string& names, const std::string& name) {
 }
 
 std::string not_come(int missing, int num_workers) {
-  return str(missing, " of ", num_workers, " workers, which have not come yet");
+  return str(missing, " of ", num_workers, " workers (not come yet)");
 }
 
 }  // namespace
+
+std::string only_task(const std::string& names) {
+  return names.find_first_of(", ") == std::string::npos ? names : "";
+}
 
 void ClockTable::connected(const std::string& task, uint64_t incarnation, Time now) {
   const bool is_back = has_gone(task, now);

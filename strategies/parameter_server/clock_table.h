@@ -89,4 +89,8 @@ class ClockTable {
   std::set<std::string> seen_;             // workers that are not waited for to come
 };
 
+// For errors, which name one task at fault: of what holding_up() and awaited_names() say, that
+// task; empty where it is several, or some that have not come.
+std::string only_task(const std::string& names);
+
 }  // namespace cohort::parameter_server

@@ -152,10 +152,10 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
   }
 
   void name_slow() const {
-    const Error why = held_up();
-    if (answered_ || why.peer().empty() || !service_.is_slow_news(why.peer())) return;
+    const HeldUp held = held_up();
+    if (answered_ || held.by.empty() || !service_.is_slow_news(held.by)) return;
     const auto waited = std::chrono::floor<std::chrono::milliseconds>(now() - began_);
-    service_.options().notice(str("parameter server: ", why.message(), "; ", start_->task,
+    service_.options().notice(str("parameter server: ", held.why, "; ", start_->task,
                                   " has been waiting for ", waited.count(), " ms"));
   }
 
@@ -164,8 +164,11 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
         [&](ClockTable& clocks) { return clocks.may_start(start_->task, now()); });
   }
 
-  // Why the worker may not go on, with those whom it waits for.
-  Error held_up() const {
+  // Why the worker may not go on, and those whom it waits for.
+  struct HeldUp {
+    std::string why, by;
+  };
+  HeldUp held_up() const {
     std::string slow;
     int64_t steps = completed_;
     const auto slowest = service_.with_clocks([&](ClockTable& clocks) {
@@ -173,17 +176,19 @@ class ClockExchange final : public Exchange, public std::enable_shared_from_this
       steps = clocks.completed(start_->task).value_or(completed_);
       return clocks.slowest(now());
     });
-    return Error(
-        Code::kDeadlineExceeded,
-        str(start_->task, " has completed ", steps, " steps and may not run further ",
-            "ahead (max_staleness=", service_.options().consistency.max_staleness.value_or(0),
-            "): the slowest is ", slow, " at ", slowest.value_or(0)),
-        slow);
+    return {.why = str(
+                start_->task, " has completed ", steps, " steps and may not run further ",
+                "ahead (max_staleness=", service_.options().consistency.max_staleness.value_or(0),
+                "): the slowest is ", slow, " at ", slowest.value_or(0)),
+            .by = slow};
   }
 
   void proceed(bool ready) {
     answered_ = true;
-    if (!ready) return caller_->refuse(held_up());
+    if (!ready) {
+      const HeldUp held = held_up();
+      return caller_->refuse(Error(Code::kDeadlineExceeded, held.why, only_task(held.by)));
+    }
     const auto slowest =
         service_.with_clocks([](ClockTable& clocks) { return clocks.slowest(now()); });
     proto::Reply reply;

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "proto/parameter_server.pb.h"
 #include "strategies/cluster/coordination/fault.h"
+#include "strategies/parameter_server/clock_table.h"
 #include "strategies/parameter_server/spec_message.h"
 #include "strategies/parameter_server/tensor_payload.h"
 #include "strategies/parameter_server/wire.h"
@@ -332,14 +333,17 @@ void UpdateExchange::answer() {
   if (caller_->has_gone()) return;
   const Pull* const missing = missing_version();
   if (missing == nullptr) return caller_->reply();
-  const std::string slow = service_.awaited_by(*missing->shard);
-  caller_->refuse(Error(
-      Code::kDeadlineExceeded,
-      str("shard \"", missing->shard->spec().name, "\" is still at version ",
-          missing->shard->version(), "; waited for version ", missing->at_least,
-          ", which needs the gradients of ", service_.options().consistency.gradients_per_update(),
-          " workers: ", slow, " has not sent one"),
-      slow));
+  std::string message = str("shard \"", missing->shard->spec().name, "\" is still at version ",
+                            missing->shard->version(), "; waited for version ", missing->at_least);
+  std::string awaited;
+  if (const ConsistencyOptions& consistency = service_.options().consistency;
+      consistency.synchronous()) {
+    const int needed = consistency.gradients_per_update();
+    message += str(", which needs the gradients of ", needed, needed == 1 ? " worker" : " workers");
+    awaited = service_.awaited_by(*missing->shard);
+    if (!awaited.empty()) message += str(", and has none yet of ", awaited);
+  }
+  caller_->refuse(Error(Code::kDeadlineExceeded, message, only_task(awaited)));
 }
 
 struct UpdateExchange::Values {

@@ -90,6 +90,31 @@ TEST(Asynchronous, AWorkerWaitsForNobody) {
   EXPECT_NO_THROW(fast->complete_step(10, milliseconds(5000)));
 }
 
+TEST(Asynchronous, AVersionThatDoesNotComeIsNoWorkersFault) {
+  TestServer server;
+  const auto client = server.client("worker:0");
+  client->create(whole_shard("w", kOne), [] { return floats({0}); });
+  client->push({.shard = "w", .gradient = floats({-1}), .learning_rate = 1});
+  Tensor value(kOne.dtype, kOne.shape);
+  const ShardPull pull{.shard = "w", .target = value, .at_least = 1000};
+  const Error error = error_of([&] { client->update({}, {&pull, 1}, milliseconds(200)); });
+  EXPECT_EQ(error.code(), Code::kDeadlineExceeded) << error.what();
+  EXPECT_NE(error.message().find("waited for version 1000"), std::string::npos) << error.what();
+  EXPECT_EQ(error.message().find("gradients of"), std::string::npos) << error.what();
+  EXPECT_EQ(error.peer(), server.address().text());
+}
+
+TEST(BoundedStaleness, NamesNoTaskAtFaultWhereSomeHaveNotCome) {
+  TestServer server({.consistency = {.max_staleness = 1, .num_workers = 3}});
+  const auto client = server.client("worker:0");
+  const Error error = error_of([&] { client->complete_step(5, milliseconds(150)); });
+  EXPECT_EQ(error.code(), Code::kDeadlineExceeded) << error.what();
+  EXPECT_NE(error.message().find("the slowest is 2 of 3 workers (not come yet) at 0"),
+            std::string::npos)
+      << error.what();
+  EXPECT_EQ(error.peer(), server.address().text());
+}
+
 // Who had ended before is not waited for again.
 TEST(BoundedStaleness, GoesOnWhenTheServerComesBack) {
   const TemporaryFolder folder("ps");
@@ -153,7 +178,8 @@ TEST(BoundedStaleness, NamesWhoIsThereAndHoldsTheOthersUp) {
       {.consistency = {.max_staleness = 2, .num_workers = 2}, .worker_grace = milliseconds(20)});
   const auto fast = server.client("worker:0"), slow = server.client("worker:1");
   std::thread waiting([&] { EXPECT_EQ(fast->complete_step(3), 1); });
-  EXPECT_TRUE(eventually([&] { return server.line("which have not come yet at 0") != ""; }));
+  EXPECT_TRUE(eventually(
+      [&] { return server.line("the slowest is 1 of 2 workers (not come yet) at 0") != ""; }));
   slow->complete_step(0);
   EXPECT_TRUE(eventually([&] {
     return server.line(

@@ -535,7 +535,7 @@ TEST(Synchronous, SaysWhatItWaitsFor) {
   rounds.push(1, 1);
   const ShardPull next{.shard = "w", .target = value, .at_least = 3};
   EXPECT_ERROR(rounds[1].update({}, {&next, 1}, milliseconds(200)), Code::kDeadlineExceeded,
-               "worker:0 has not sent one");
+               "which needs the gradients of 2 workers, and has none yet of worker:0");
 }
 
 TEST(Synchronous, AddsUpRows) {
