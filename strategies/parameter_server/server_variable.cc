@@ -299,11 +299,15 @@ std::vector<ServerVariable::Shard> ServerVariable::shards() {
 
 Tensor ServerVariable::load_value() const { return read_part(0); }
 
-Tensor ServerVariable::read_part(int part) const {
+void ServerVariable::require_all_rows(const char* call) const {
   if (is_lazy_)
-    fail(
-        Code::kUnimplemented, "variable \"", name(), "\" ", spec(),
-        " makes its rows on first use, and is not read as a whole; the servers' snapshots have it");
+    fail(Code::kUnimplemented, "variable \"", name(), "\" ", spec(),
+         " makes its rows on first use, and is not ", call,
+         " as a whole; the servers' snapshots have it");
+}
+
+Tensor ServerVariable::read_part(int part) const {
+  require_all_rows("read");
   const InfoPtr info = make_shards();
   const std::vector<ShardState> states = this->states();
   Tensor whole(spec().dtype, spec().shape);
@@ -321,6 +325,7 @@ Tensor ServerVariable::read_part(int part) const {
 void ServerVariable::store_value(const Tensor& value) { write_part(0, value); }
 
 void ServerVariable::write_part(int part, const Tensor& value) {
+  require_all_rows("assigned");
   require_same_spec(*this, value);
   const InfoPtr info = make_shards();
   session_->on_servers(distinct(servers_), [&](int server) {
@@ -446,6 +451,7 @@ void ServerVariable::add(const Tensor& delta, const std::optional<Tensor>& indic
 }
 
 void ServerVariable::add_value(const Tensor& delta) {
+  require_all_rows("added to");
   require_numbers(*this);
   require_same_spec(*this, delta);
   if (takes_sums()) return add(delta, {});
@@ -455,6 +461,7 @@ void ServerVariable::add_value(const Tensor& delta) {
 }
 
 void ServerVariable::subtract_value(const Tensor& delta) {
+  require_all_rows("subtracted from");
   require_numbers(*this);
   add_value(negated(delta));
 }

@@ -28,7 +28,8 @@ namespace cohort {
 // Outside functions, value(), assign() and so on act on the servers, at once. Adding, and
 // scattering with kAdd or kSub, is atomic over all processes for a variable that no optimizer
 // moves; all other changes read and write the whole variable, and of two processes the last one's
-// counts. A function that is called by itself sees the storage as it is.
+// counts. What concerns all rows is kUnimplemented where they are made on first use. A function
+// that is called by itself sees the storage as it is.
 //
 // Shards are made on first use, by whoever comes first. Thread-safe, but for what Variable says of
 // functions that are running.
@@ -170,6 +171,8 @@ class ServerVariable final : public Variable, public RowVariable {
   Tensor initial_of(const RowRange& rows, std::once_flag& once, Tensor& whole) const;
   // Returns present_info(), whose shards are there.
   InfoPtr make_shards() const;
+  // kUnimplemented, for what `call` would do to all rows, where they are made on first use.
+  void require_all_rows(const char* call) const;
   Tensor lookup(const std::vector<int64_t>& numbers, int part) const;
   // Into `target`, rows given in order, each once: in blocks, for a request has a limit.
   void pull_rows(const ServerVariableInfo& info, const std::vector<int64_t>& rows,

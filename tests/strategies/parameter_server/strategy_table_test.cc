@@ -50,6 +50,24 @@ TEST(LazyTable, NeedsAnOptimizerThatLeavesOtherRowsAlone) {
   optim::Adam(0.1, {.lazy = true}).build({table});
 }
 
+TEST(LazyTable, IsNamedWhereAllOfItWouldBeReadOrWritten) {
+  const Job job(1, 1, {.rows_on_first_use = [](const std::string&, const TensorSpec&) {
+                  return std::optional(RowInitializer{});
+                }});
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto table = counting("table", {1000, 4});
+  const Tensor all = Tensor::zeros(DType::kFloat32, {1000, 4});
+  const auto refusal = [](const std::string& call) {
+    return str("variable \"table\" float32[1000,4] makes its rows on first use, and is not ", call,
+               " as a whole");
+  };
+  EXPECT_ERROR(table->value(), Code::kUnimplemented, refusal("read"));
+  EXPECT_ERROR(table->assign(all), Code::kUnimplemented, refusal("assigned"));
+  EXPECT_ERROR(table->assign_add(all), Code::kUnimplemented, refusal("added to"));
+  EXPECT_ERROR(table->assign_sub(all), Code::kUnimplemented, refusal("subtracted from"));
+}
+
 constexpr int64_t kWords = int64_t{1} << 40;
 
 // What an optimizer keeps beside its slots is for variables that fit into memory.
