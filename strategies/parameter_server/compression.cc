@@ -225,6 +225,8 @@ std::shared_ptr<Buffer> compress_as(const CompressionOptions& options, const Ten
 
 GradientCompressor::GradientCompressor(const CompressionOptions& options, std::string_view task)
     : options_(options), random_(kSeed, crc32c(task)) {
+  if (const int kind = static_cast<int>(options.kind); kind < 0 || kind >= kNumCompressions)
+    invalid("compression has the kind ", kind, "; allowed: 0 to ", kNumCompressions - 1);
   if (!(options.top_k > 0 && options.top_k <= 1))
     invalid("top_k must be in (0, 1], got ", options.top_k);
   if (!(options.threshold > 0) || !std::isfinite(options.threshold))

@@ -38,8 +38,8 @@ struct CompressionOptions {
 class GradientCompressor {
  public:
   // `task`: whose gradients. kRandomK draws by its name, so that workers do not all send the same
-  // elements, and each sends the same ones in each run. kInvalidArgument for a share of elements
-  // outside (0, 1], and a threshold that is not positive.
+  // elements, and each sends the same ones in each run. kInvalidArgument for a kind that there is
+  // not, a share of elements outside (0, 1], and a threshold that is not positive.
   explicit GradientCompressor(const CompressionOptions& options, std::string_view task = {});
 
   Compression kind() const { return options_.kind; }

@@ -422,6 +422,13 @@ TEST(TopK, RefusesPlacesOutsideTheGradient) {
       Code::kInvalidArgument, "element 4");
 }
 
+TEST(GradientCompressor, RefusesKindsThatThereAreNot) {
+  for (const int kind : {-1, kNumCompressions, 99})
+    EXPECT_ERROR(GradientCompressor({.kind = static_cast<Compression>(kind)}),
+                 Code::kInvalidArgument,
+                 str("compression has the kind ", kind, "; allowed: 0 to 7"));
+}
+
 TEST(GradientCompressor, RefusesImpossibleShares) {
   for (const double bad : {0.0, -1.0, 1.5, std::nan("")})
     EXPECT_ERROR(GradientCompressor({.top_k = bad}), Code::kInvalidArgument, "top_k");
