@@ -191,7 +191,10 @@ bool ParameterClient::create(const ShardSpec& spec, const std::function<Tensor()
   pb::Reply reply = ask(request);
   if (reply.created().needs_value()) {
     const Tensor value = initial();
-    if (!value.defined() || !(value.spec() == spec.spec()))
+    if (!value.defined())
+      invalid("shard \"", spec.name, "\" is ", spec.spec(),
+              ", its initial value is a tensor that has no value");
+    if (!(value.spec() == spec.spec()))
       invalid("shard \"", spec.name, "\" is ", spec.spec(), ", its initial value is ",
               value.spec());
     request.mutable_create()->set_payload_bytes(value.bytes());

@@ -337,6 +337,16 @@ void ServerVariable::write_part(int part, const Tensor& value) {
   await_nothing();
 }
 
+Tensor ServerVariable::slice(const RowSlice& rows) const {
+  std::vector<int64_t> numbers;
+  try {
+    numbers = rows.rows(num_rows());
+  } catch (const Error& error) {
+    throw error.with_context(str("variable \"", name(), '"'));
+  }
+  return lookup(numbers);
+}
+
 Tensor ServerVariable::row(int64_t number) const {
   if (spec().shape.rank() == 0)
     fail(Code::kOutOfRange, "row ", number, " of variable \"", name(), "\" ", spec(),

@@ -68,7 +68,7 @@ class ServerVariable final : public Variable, public RowVariable {
 
   // Some rows, which alone are pulled, also of a table with rows on first use; many of them block
   // after block, between which others may write.
-  Tensor slice(const RowSlice& rows) const { return lookup(rows.rows(num_rows())); }
+  Tensor slice(const RowSlice& rows) const;
   // One row, without axis 0; a negative number counts from the end. kOutOfRange.
   Tensor row(int64_t number) const;
   // The rows of these numbers, in their order; -1 is a row of zeros. kOutOfRange.

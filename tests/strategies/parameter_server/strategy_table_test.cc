@@ -439,6 +439,7 @@ TEST(Lookup, OfASlicePullsItsRowsAlone) {
   EXPECT_ERROR(v.row(-9), Code::kOutOfRange,
                "row -9 of variable \"v\" float32[8,2] (allowed: -8 to 7)");
   EXPECT_ERROR(v.lookup({8}), Code::kOutOfRange, "(allowed: 0 to 7, and -1 for zeros)");
+  EXPECT_ERROR(v.slice({.step = 0}), Code::kInvalidArgument, "variable \"v\": a slice has step 0");
   const auto step = strategy->function([&] {
     return ops::slice(variable->read(), {0, 0}, {8, 1});
   });
@@ -495,6 +496,17 @@ TEST(InitialRows, AreMadeShardByShard) {
   std::ranges::sort(made, {}, &RowRange::begin);
   EXPECT_EQ(made, (std::vector<RowRange>{{0, 2}, {2, 3}, {3, 4}}));
   EXPECT_EQ(values_of(counting("other", {2})->value()), (std::vector<float>{0, 1}));
+}
+
+TEST(InitialRows, ThatHaveNoValueAreNamed) {
+  const Job job(1, 1, {.initial_rows = [](const std::string&, const TensorSpec&) {
+                  return [](const RowRange&) { return Tensor(); };
+                }});
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto variable = counting("w", {4, 4});
+  EXPECT_ERROR(variable->value(), Code::kInvalidArgument,
+               "float32[4,4], its initial value is a tensor that has no value");
 }
 
 // --- Rows on first use
