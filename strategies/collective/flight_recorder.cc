@@ -135,6 +135,10 @@ class Flight {
   bool is_in_call() const { return in_call_; }
 
   std::string text() const;
+  bool has_begun() const {
+    const std::lock_guard lock(lock_);
+    return begun_ > 0;
+  }
   bool has_under_way() const {
     const std::lock_guard lock(lock_);
     return count_under_way() > 0;
@@ -236,21 +240,21 @@ class Recorder {
   Flight& flight(int rank) { return flights_.at(rank); }
   const FlightRecorderOptions& options() const { return options_; }
 
-  // An end that was asked for, as by SIGTERM, needs no explanation; nor does what the system has
-  // refused, as the saving of a file, while no rank of this process is in an operation. A call that
-  // throws explains itself, by what it throws: it may have found the reason of the abort.
+  // An end that was asked for, as by SIGTERM, needs no explanation; nor, while no rank of this
+  // process is in an operation, does what the system has refused, as the saving of a file, or what
+  // is damaged in one, nor any where none has begun one. A call that throws explains itself, by
+  // what it throws: it may have found the reason of the abort.
   bool has_to_explain_abort(const Error& error) const {
-    if (error.code() == Code::kCancelled ||
-        std::ranges::any_of(flights_, [](const auto& rank_and_flight) {
-          return rank_and_flight.second.is_in_call();
-        }))
-      return false;
-    const bool is_of_system = error.code() == Code::kResourceExhausted ||
-                              error.code() == Code::kPermissionDenied ||
-                              error.code() == Code::kNotFound;
-    return !is_of_system || std::ranges::any_of(flights_, [](const auto& rank_and_flight) {
-      return rank_and_flight.second.has_under_way();
-    });
+    const auto any = [this](bool (Flight::*is)() const) {
+      return std::ranges::any_of(
+          flights_, [is](const auto& rank_and_flight) { return (rank_and_flight.second.*is)(); });
+    };
+    if (error.code() == Code::kCancelled || any(&Flight::is_in_call)) return false;
+    if (any(&Flight::has_under_way)) return true;
+    const bool is_of_file = error.code() == Code::kResourceExhausted ||
+                            error.code() == Code::kPermissionDenied ||
+                            error.code() == Code::kNotFound || error.code() == Code::kDataLoss;
+    return !is_of_file && any(&Flight::has_begun);
   }
 
   // Makes the table of this process, the first time. Values that a kernel refuses, as a label

@@ -227,15 +227,23 @@ TEST(FlightRecorderTest, AnEndThatWasAskedForNeedsNoTable) {
   EXPECT_EQ(tables.size(), 1u) << "of a call that came after it";
 }
 
-TEST(FlightRecorderTest, AFileThatCannotBeWrittenNeedsNoTableWhileNothingIsUnderWay) {
-  for (const bool under_way : {false, true}) {
-    Pair pair;
-    const int64_t sum = under_way ? pair.start_sum() : -1;
-    pair.group[1]->abort(Error(Code::kResourceExhausted, "the disk is full"));
-    EXPECT_EQ(pair.tables.size(), under_way ? 1u : 0u);
-    if (!under_way) continue;
-    EXPECT_EQ(error_of([&] { pair.group[0]->wait(sum); }).code(), Code::kResourceExhausted);
-  }
+TEST(FlightRecorderTest, AFileThatIsNoGoodNeedsNoTableWhileNothingIsUnderWay) {
+  for (const Code code : {Code::kResourceExhausted, Code::kDataLoss})
+    for (const bool under_way : {false, true}) {
+      Pair pair;
+      on_ranks(pair.group, [](int, Communicator& communicator) { communicator.barrier(); });
+      const int64_t sum = under_way ? pair.start_sum() : -1;
+      pair.group[1]->abort(Error(code, "the disk is full, or the file damaged"));
+      EXPECT_EQ(pair.tables.size(), under_way ? 1u : 0u);
+      if (!under_way) continue;
+      EXPECT_EQ(error_of([&] { pair.group[0]->wait(sum); }).code(), code);
+    }
+}
+
+TEST(FlightRecorderTest, AnAbortBeforeTheFirstOperationNeedsNoTable) {
+  Pair pair;
+  pair.group[1]->abort(Error(Code::kAborted, "enough"));
+  EXPECT_THAT(pair.tables, ::testing::IsEmpty());
 }
 
 TEST(FlightRecorderTest, AValueThatAnOpRefusesNeedsNoTable) {
