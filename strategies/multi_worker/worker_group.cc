@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/base/comma_separated.h"
 #include "core/base/fnv1a.h"
 #include "core/base/notice.h"
 #include "core/base/program.h"
@@ -117,10 +118,7 @@ std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std
   };
   if (any(Record::kInterrupted)) request_stop(StopRequest::kInterrupt);
   if (any(Record::kTerminated)) request_stop(StopRequest::kTermination);
-  if (any(Record::kInterrupted | Record::kTerminated)) {
-    const std::lock_guard lock(mutex_);
-    stop_requested_ = true;
-  }
+  if (any(Record::kInterrupted | Record::kTerminated)) note_stop(all);
   const bool failed = any(Record::kFailed);
   const auto differs = [&](const Record& r) { return r.topic != all[0].topic; };
   if (!failed && std::none_of(all.begin(), all.end(), differs)) {
@@ -137,6 +135,25 @@ std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std
   for (size_t r = 0; r < all.size(); ++r)
     if (!(all[r].flags & Record::kFailed)) details[r].clear();
   throw_failure(details, any(Record::kStepFailed) && any(Record::kHasCombined));
+}
+
+// Who has not been asked itself is told who has.
+void WorkerGroup::note_stop(const std::vector<Record>& records) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(stop_requested_, true)) return;
+  }
+  const auto is_asked = [&](int r) {
+    return (records[static_cast<size_t>(r)].flags & (Record::kInterrupted | Record::kTerminated)) !=
+           0;
+  };
+  if (is_asked(rank())) return;
+  std::vector<int> asked;
+  for (int r = 0; r < size(); ++r)
+    if (is_asked(r)) asked.push_back(r);
+  print_notice(str("cohort: ", comma_separated(asked, [this](int r) { return name(r); }),
+                   asked.size() == 1 ? " has" : " have",
+                   " been asked to stop, and all workers stop together\n"));
 }
 
 std::vector<std::string> WorkerGroup::gather(std::string_view value,
@@ -169,7 +186,10 @@ void WorkerGroup::throw_failure(const std::vector<std::string>& details, bool is
     const Error error = Unpacker(details[r]).error();
     const std::string self = name(static_cast<int>(r));
     const bool own = error.peer().empty() || error.peer() == self;
-    if (own || !chosen) chosen = Error(error.code(), error.message(), own ? self : error.peer());
+    // A stop that was asked for is nobody's fault.
+    const bool has_fault = error.code() != Code::kCancelled || !stop_requested();
+    if (own || !chosen)
+      chosen = Error(error.code(), error.message(), own && has_fault ? self : error.peer());
     if (own) break;
   }
   if (!is_final) throw_shared(*chosen);

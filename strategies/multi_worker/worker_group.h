@@ -71,6 +71,7 @@ class WorkerGroup final : public Workers {
   // What all workers say; throws what is wrong with it.
   std::vector<Record> meet(const std::string& topic, std::string_view value, const Failure& failure,
                            const StepTimes& times = {});
+  void note_stop(const std::vector<Record>& records);
   [[noreturn]] void fail(const Failure& failure);
   std::vector<std::string> gather(std::string_view value, const std::vector<int64_t>& bytes);
   [[noreturn]] void throw_failure(const std::vector<std::string>& details, bool is_final);

@@ -437,6 +437,8 @@ TEST_P(Loops, APreemptedWorkerStopsAllWithOneExitCodeAndTheJobGoesOn) {
       GetParam() == "fit" ? "CANCELLED: fit: interrupted in epoch 1" : "CANCELLED: interrupted ";
   for (const int rank : {0, 1}) EXPECT_THAT(last_error(run, rank), HasSubstr(said));
   EXPECT_EQ(last_error(run, 0), last_error(run, 1)) << "all at one step";
+  EXPECT_THAT(last_error(run, 0), Not(HasSubstr("peer"))) << "it is nobody's fault";
+  EXPECT_THAT(run.errors, ContainsRegex("cohort: worker:[01] has been asked to stop"));
   EXPECT_EQ(weights_of({.workers = 2, .flags = {loop, backup}}), expected);
 }
 
