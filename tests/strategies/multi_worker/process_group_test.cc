@@ -214,7 +214,7 @@ TEST(ProcessGroupTest, ABarrierIsNotTheEndOfAnotherProcess) {
       if (rank == 1) return;
       const Error error = error_of([&] { collective::barrier(group); });
       EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
-      EXPECT_THAT(error.message(), HasSubstr("rank 1 asks for a barrier for the end of the group"));
+      EXPECT_THAT(error.message(), HasSubstr("rank 1 for a barrier for the end of the group"));
     });
     EXPECT_THAT(errors, Each(""));
   }

@@ -44,7 +44,7 @@ TEST(ReconnectTest, WorkersTellOnceHowTheyAreConnected) {
   using Backend = CommunicationBackend;
   const std::pair<Backend, std::string> cases[] = {
       {Backend::kAuto, "cohort: 3 workers on 1 host are connected by shared memory\n"},
-      {Backend::kTcp, "cohort: 3 workers are connected by TCP (tcp is asked for)\n"}};
+      {Backend::kTcp, "cohort: 3 workers on 1 host are connected by TCP (tcp is asked for)\n"}};
   for (const auto& [backend, line] : cases) {
     const LocalJob job(3);
     ::testing::internal::CaptureStderr();
