@@ -13,12 +13,12 @@ class FewThreads {
  public:
   static constexpr int kTooMany = 1000;
 
-  FewThreads() {
-    constexpr int64_t kRoom = 256 << 20;  // beyond what is in use; a stack is of megabytes
+  // `room`: of bytes, beyond what is in use; a stack is of megabytes.
+  explicit FewThreads(int64_t room = 256 << 20) {
     getrlimit(RLIMIT_AS, &before_);
     int64_t pages = 0;
     std::ifstream("/proc/self/statm") >> pages;
-    const auto bytes = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE) + kRoom);
+    const auto bytes = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE) + room);
     const rlimit little = {bytes, before_.rlim_max};
     setrlimit(RLIMIT_AS, &little);
   }

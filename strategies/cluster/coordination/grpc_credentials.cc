@@ -1,12 +1,15 @@
 #include "strategies/cluster/coordination/grpc_credentials.h"
 
+#include <latch>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <grpc/grpc.h>
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/grpcpp.h>
 
+#include "core/base/start_threads.h"
 #include "strategies/cluster/coordination/grpc_log.h"
 
 namespace cohort::coordination {
@@ -16,9 +19,29 @@ namespace {
 // whether there is one already.
 [[maybe_unused]] const bool kLimited = (limit_grpc_errors(), true);
 
+// As many as gRPC 1.51 has on a machine of few cores, and some: for one that the system refuses it,
+// it waits for ever.
+constexpr int kGrpcThreads = 12;
+
+// All at one time, as gRPC's will be.
+void require_threads() {
+  std::latch all(1);
+  const auto wait = [&](int) { all.wait(); };
+  try {
+    std::vector<std::thread> threads =
+        start_threads(kGrpcThreads, wait, [&](const Error&) { all.count_down(); });
+    all.count_down();
+    for (std::thread& thread : threads) thread.join();
+  } catch (const Error& error) {
+    throw error.with_context("the threads of gRPC");
+  }
+}
+
 }  // namespace
 
-void keep_grpc() { [[maybe_unused]] static const bool kept = (grpc_init(), true); }
+void keep_grpc() {
+  [[maybe_unused]] static const bool kept = (require_threads(), grpc_init(), true);
+}
 
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const Security& security) {
   if (!security.encrypted()) return grpc::InsecureServerCredentials();
