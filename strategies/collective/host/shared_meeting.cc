@@ -135,7 +135,7 @@ void SharedMeeting::wait(uint32_t before, uint32_t breaking, const Reference& wa
   const bool may_give_up = breaking == kBroken || !peers_.processes.empty();
   constexpr std::chrono::milliseconds kNone = std::chrono::milliseconds::max();
   const auto limit = may_give_up ? limit_.value_or(kNone) : kNone;
-  bool may_warn = warns_ && breaking == kBroken;
+  bool may_warn = warns_;
   while (true) {
     const uint32_t state = shared_.state.load(std::memory_order_acquire);
     if (completed(state)) return;

@@ -180,7 +180,7 @@ std::vector<int> Control::missing_reports(uint64_t sequence) const {
   std::vector<int> missing;
   for (int p = 0; p < size(); ++p)
     if (const auto& report = states_[static_cast<size_t>(p)].report;
-        !report || report->sequence != sequence)
+        !report || report->sequence < sequence)
       missing.push_back(p);
   return missing;
 }

@@ -83,7 +83,7 @@ class Control {
   void report(const Notice& report);
   // Whether somebody wants such a report.
   bool wants_report(uint64_t sequence) const { return reported_ == sequence; }
-  // Who has not reported; own report included.
+  // Who has not reported of this call, or a later one; own report included.
   std::vector<int> missing_reports(uint64_t sequence) const;
   std::optional<Notice> report_of(int peer, uint64_t sequence) const;
 

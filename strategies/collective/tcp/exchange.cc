@@ -14,8 +14,8 @@ namespace {
 
 // Less than it takes to put a thread to sleep and wake it.
 constexpr std::chrono::microseconds kSpinTime{50};
-// How long other ranks have to tell what they do when something is wrong.
-constexpr std::chrono::milliseconds kMismatchGrace{2000}, kTimeoutGrace{500};
+// How long other ranks have to tell what they do when something is wrong, and when it takes long.
+constexpr std::chrono::milliseconds kMismatchGrace{2000}, kWaitingGrace{500};
 // After so long without a call, others may have ended the group, of which nobody has looked.
 constexpr std::chrono::milliseconds kUnheard{1};
 // How long a rank that leaves waits for its last bytes to get through.
@@ -227,7 +227,7 @@ void Exchange::diagnose(bool timed_out) {
                    .content = fingerprint_.content,
                    .sender = sender_,
                    .receiver = receiver_});
-  const auto until = Clock::now() + (timed_out ? kTimeoutGrace : kMismatchGrace);
+  const auto until = Clock::now() + (is_wrong_ ? kMismatchGrace : kWaitingGrace);
   while (!control_.missing_reports(sequence_).empty() && Clock::now() < until) {
     poll_once(until, false);
     control_.check(sequence_);
@@ -238,7 +238,7 @@ void Exchange::diagnose(bool timed_out) {
 void Exchange::warn() {
   may_warn_ = false;
   if (!has_reported_) diagnose(false);
-  const std::vector<int> missing = control_.missing_reports(sequence_);
+  const std::vector<int> missing = absent();
   int first = 0;
   while (std::find(missing.begin(), missing.end(), first) != missing.end()) ++first;
   if (!missing.empty() && first == rank())
@@ -271,7 +271,7 @@ std::optional<Error> Exchange::verdict(bool timed_out) const {
   if (!timed_out && !is_wrong_) return std::nullopt;
   if (!timed_out)
     return mismatch(number, rank(), describe(*call_), "another rank for something else");
-  const std::vector<int> missing = control_.missing_reports(sequence_);
+  const std::vector<int> missing = absent();
   std::vector<int> awaited;
   for (int p = 0; p < size(); ++p)
     if (p != rank() && operation_->expects(p)) awaited.push_back(p);
@@ -284,6 +284,15 @@ std::optional<Error> Exchange::verdict(bool timed_out) const {
                !missing.empty()   ? control_.task(missing[0])
                : !awaited.empty() ? control_.task(awaited[0])
                                   : "");
+}
+
+// Who has not made this call, but for those that wait in the one before, as this rank does here.
+std::vector<int> Exchange::absent() const {
+  const std::vector<int> missing = control_.missing_reports(sequence_);
+  std::vector<int> silent;
+  for (const int peer : missing)
+    if (!control_.report_of(peer, sequence_ - 1)) silent.push_back(peer);
+  return silent.empty() ? missing : silent;
 }
 
 std::string Exchange::names(const std::vector<int>& peers) const {

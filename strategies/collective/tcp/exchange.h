@@ -91,6 +91,7 @@ class Exchange final : private Receiver {
   // Finds out, together with the other ranks, what is wrong; throws if something is, as it always
   // is where this rank has seen it or the time is over.
   void diagnose(bool timed_out);
+  std::vector<int> absent() const;
   // Finds out who does not come, and says so.
   void warn();
   std::optional<Error> verdict(bool timed_out) const;
