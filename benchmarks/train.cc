@@ -1,9 +1,13 @@
 // Measures training steps of one model: forward, backward, update, and the loss read back.
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <string>
 #include <sys/resource.h>
+#include <utility>
+#include <vector>
 
 #include "benchmarks/models.h"
 #include "benchmarks/statistics.h"
@@ -20,10 +24,26 @@ struct Settings {
   std::string model, device;
   int64_t batch, threads, steps, rounds;
   Precision precision;
+  optim::NonFinite non_finite;
   StepTrace trace;
   std::string peer;
   bool vs_torch, tf32, compile, channels_last;
 };
+
+// What becomes of gradients that are not finite, by name.
+const std::pair<std::string, optim::NonFinite> kPolicies[] = {{"keep", optim::NonFinite::kKeep},
+                                                              {"error", optim::NonFinite::kError},
+                                                              {"skip", optim::NonFinite::kSkip},
+                                                              {"zero", optim::NonFinite::kZero}};
+
+optim::NonFinite parse_policy(Flags& flags) {
+  std::vector<std::string> names;
+  for (const auto& [name, policy] : kPolicies) names.push_back(name);
+  const std::string given = flags.text(
+      "non_finite", "keep", "what becomes of gradients that are not finite", {.choices = names});
+  const auto is_given = [&](const auto& named) { return named.first == given; };
+  return std::ranges::find_if(kPolicies, is_given)->second;
+}
 
 Settings parse(int argc, char** argv) {
   Flags flags(argc, argv, "Measures training steps of one model, alone or against PyTorch.");
@@ -36,6 +56,7 @@ Settings parse(int argc, char** argv) {
   s.rounds = flags.integer("rounds", 3, "alternating rounds with --vs-torch", {.min = 1});
   s.precision = precision_from_name(flags.text(
       "precision", "float32", "of products and convolutions", {.choices = precision_names()}));
+  s.non_finite = parse_policy(flags);
   s.trace = StepTrace(flags);
   s.vs_torch = flags.boolean("vs-torch", false, "also runs the same model in PyTorch");
   s.tf32 = flags.boolean("tf32", false, "lets float32 products on GPUs read operands in TF32");
@@ -59,7 +80,8 @@ class Trainer {
   explicit Trainer(const Settings& settings)
       : strategy_(OneDeviceStrategy(settings.device)),
         benchmark_(make_benchmark(settings.model, settings.batch)),
-        optimizer_(optim::SGD(0.01, {.momentum = 0.9})),
+        optimizer_(
+            optim::SGD(0.01, {.momentum = 0.9, .gradients = {.non_finite = settings.non_finite}})),
         precision_(settings.precision) {
     if (precision_ == Precision::kMixedFloat16) optimizer_.use_loss_scale();
     const auto scope = strategy_->scope();
