@@ -277,9 +277,13 @@ void Snapshot::save(const std::string& path) const {
   });
 }
 
-std::optional<Error> Snapshot::try_save(const std::string& path) const {
+std::optional<Error> Snapshot::try_save(const std::string& path,
+                                        const std::function<void()>& then) const {
   const std::string refusal = from_chief(workers_, topic(), [&] {
-    const auto refused = try_write([&] { write(path); });
+    const auto refused = try_write([&] {
+      write(path);
+      then();
+    });
     return refused ? pack(*refused) : std::string();
   });
   if (refusal.empty()) return std::nullopt;

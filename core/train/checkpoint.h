@@ -44,9 +44,10 @@ class Snapshot {
   // Writes a safetensors file, atomically: a save that fails leaves the file of before. Folders are
   // made as needed. All workers make the call, the chief writes to its path, and all get its error.
   void save(const std::string& path) const;
-  // The same, for who goes on where the system refuses the file: all are returned what try_write()
-  // returns on the chief.
-  std::optional<Error> try_save(const std::string& path) const;
+  // The same, for who goes on where the system refuses the file, or what the chief does with it
+  // then: all are returned what try_write() returns on the chief.
+  std::optional<Error> try_save(const std::string& path,
+                                const std::function<void()>& then = [] {}) const;
 
  private:
   void write(const std::string& path) const;

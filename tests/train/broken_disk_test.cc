@@ -28,7 +28,8 @@ bool break_third_save(const std::string& folder, int64_t succeeding, int64_t fai
   };
   ::testing::internal::CaptureStderr();
   EXPECT_THROW(fit(classifier(), 5, {hooks, callbacks::BackupAndRestore(folder)}), Error);
-  ::testing::internal::GetCapturedStderr();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(said.find("BackupAndRestore") != std::string::npos, has_failed) << said;
   return has_failed;
 }
 

@@ -147,8 +147,13 @@ class BackupAndRestoreCallback : public Callback {
     if (std::ranges::count(all, "no") > 0)
       return print_notice(str("warning: backups in ", path_.parent_path().string(),
                               " stay, since other files could not be written\n"));
-    std::error_code gone_already;
-    for (const auto& path : {path_, previous_, next_}) std::filesystem::remove(path, gone_already);
+    for (const auto& path : {path_, previous_, next_}) {
+      std::error_code error;
+      std::filesystem::remove(path, error);
+      if (error)
+        print_notice(str("warning: ", kName, ": cannot remove ", path.string(),
+                         ", from which another job there would go on: ", error.message(), '\n'));
+    }
   }
 
   // Of a file that this class has written, an unknown dtype is damage as well, and so is a disk at
@@ -180,7 +185,10 @@ class BackupAndRestoreCallback : public Callback {
   void restore_previous(Training& training) {
     training.restore(previous_.string());
     // So that the next backup is not written over the only good one.
-    if (training.model().strategy().is_chief()) move(previous_, path_);
+    from_chief(training.model().strategy().workers(), "the place of the older backup", [&] {
+      move(previous_, path_);
+      return std::string();
+    });
   }
 
   // Whoever starts the job again on account of an interrupt relies on what was saved.
@@ -212,17 +220,20 @@ class BackupAndRestoreCallback : public Callback {
     return found;
   }
 
+  // Where there is one.
   static void move(const std::filesystem::path& from, const std::filesystem::path& to) {
-    std::error_code not_there;
-    std::filesystem::rename(from, to, not_there);
+    std::error_code error;
+    std::filesystem::rename(from, to, error);
+    if (error && error != std::errc::no_such_file_or_directory)
+      fail(code_of_errno(error.value()), kName, ": cannot rename ", from.string(), " to ",
+           to.filename().string(), ": ", error.message());
   }
 
   // Whether the system has not refused it. Until the new one is whole, those of before stay.
   bool save(Training& training) {
     const auto backup = guard_.accept(training, [&] { return training.backup(); });
     if (!backup) return true;
-    const std::optional<Error> refusal = backup->try_save(next_.string());
-    if (!refusal && training.model().strategy().is_chief()) put_in_place();
+    const std::optional<Error> refusal = backup->try_save(next_.string(), [&] { put_in_place(); });
     return writes_.record_save(training, path_.string(), refusal);
   }
 
