@@ -13,6 +13,7 @@
 #include <functional>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -236,13 +237,17 @@ Figures kill_synchronous_worker(const Settings& s, RandomStream& random) {
   return figures;
 }
 
-// What a server has said that it lacks, of the shard that counts.
+// What a server has said that it lacks, of the shard that counts: "lost=3 pushes of worker:1 to
+// shard "counter"", or "lost=5 pushes of worker:1 to 2 shards ("counter" 3, "iterations" 2)".
 double said_to_be_lost(TaskProcess& server) {
+  constexpr std::string_view kLost = "lost=", kCounter = "\"counter";
   double sum = 0;
   for (const auto& line : server.notices()) {
-    const size_t at = line.text.find("lost=");
-    if (at != std::string::npos && line.text.find("shard \"counter") != std::string::npos)
-      sum += std::atof(line.text.c_str() + at + 5);
+    const size_t lost = line.text.find(kLost), counter = line.text.find(kCounter);
+    if (lost == std::string::npos || counter == std::string::npos) continue;
+    const size_t end = line.text.find('"', counter + 1);
+    const bool is_alone = line.text.find("shards (") == std::string::npos;
+    sum += std::atof(line.text.c_str() + (is_alone ? lost + kLost.size() : end + 1));
   }
   return sum;
 }

@@ -5,8 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/comma_separated.h"
+
 namespace cohort::parameter_server {
 namespace {
+
+// More shards than these are counted in a line, and not named.
+constexpr size_t kNamed = 4;
 
 // Of the start of `last`.
 uint64_t pushes_since(const Mark& restored, const Mark& last) {
@@ -35,7 +40,19 @@ void LostPushes::add(const std::string& task, uint64_t pushes, const std::string
   count_ += pushes;
   Unsaid& unsaid = unsaid_[task];
   unsaid.pushes += pushes;
-  unsaid.shards.insert(shard);
+  unsaid.shards[shard] += pushes;
+}
+
+// "2 shards ("w" 3, "b" 1)"; of many, just how many.
+std::string LostPushes::where(const Unsaid& lost) {
+  if (lost.shards.size() == 1) return str("shard \"", lost.shards.begin()->first, '"');
+  const std::string count = str(lost.shards.size(), " shards");
+  if (lost.shards.size() > kNamed) return count;
+  return str(
+      count, " (",
+      comma_separated(lost.shards,
+                      [](const auto& shard) { return str('"', shard.first, "\" ", shard.second); }),
+      ")");
 }
 
 void LostPushes::say(const std::string& task) {
@@ -47,10 +64,8 @@ void LostPushes::say(const std::string& task) {
     lost = std::move(found->second);
     unsaid_.erase(found);
   }
-  const std::string where = lost.shards.size() == 1 ? str("shard \"", *lost.shards.begin(), '"')
-                                                    : str(lost.shards.size(), " shards");
-  options_.notice(str("parameter server: lost=", lost.pushes, " pushes of ", task, " to ", where,
-                      ": they were acknowledged, and are not in the last snapshot"));
+  options_.notice(str("parameter server: lost=", lost.pushes, " pushes of ", task, " to ",
+                      where(lost), ": they were acknowledged, and are not in the last snapshot"));
 }
 
 bool LostPushes::keep_ledger(bool anew) {

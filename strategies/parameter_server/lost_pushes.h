@@ -54,8 +54,9 @@ class LostPushes {
   // Counted, and not said yet.
   struct Unsaid {
     uint64_t pushes = 0;
-    std::set<std::string> shards;
+    std::map<std::string, uint64_t> shards;  // how many of these, by name
   };
+  static std::string where(const Unsaid& lost);
 
   // Its file cannot be written. REQUIRES: there is one, and mutex_ held.
   void end_ledger(const Error& error);

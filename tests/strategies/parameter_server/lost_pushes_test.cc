@@ -85,7 +85,7 @@ TEST_F(Lost, IsSaidOnceOfAllShardsThatARequestPushesTo) {
   for (const int64_t lines : {1, 2}) {
     push_to_both();
     EXPECT_EQ(server_->statistics().pushes_lost, 3u) << "of this start of the server";
-    EXPECT_EQ(server_.lines("lost=3 pushes of worker:1 to 2 shards: "), lines);
+    EXPECT_EQ(server_.lines("lost=3 pushes of worker:1 to 2 shards ("), lines);
     EXPECT_EQ(server_.lines("lost="), lines);
     server_->snapshot();
     for (const char* name : {"w", "v", "v"}) push(*worker_, name);
