@@ -38,9 +38,6 @@ constexpr int kSocketBuffer = 512 << 10;
 // From here on, it is worth asking the system what a collective has waited for.
 constexpr std::chrono::milliseconds kLongCollective{5};
 
-// After which silence the system gives up a connection that nobody waits for.
-constexpr std::chrono::milliseconds kBroken{4000};
-
 using Range = PartExchange::Range;
 
 size_t at(int rank) { return static_cast<size_t>(rank); }
@@ -143,7 +140,7 @@ class TcpCommunicator final : public Communicator {
       net::Stream& link = links[2][p];
       if (link) {
         net::send_at_once(link.fd());
-        net::break_when_silent(link.fd(), std::max(kBroken, 2 * options.silence));
+        net::let_ask(link.fd());
       }
       const int number = members.numbers.empty() ? static_cast<int>(p) : members.numbers[p];
       peers.push_back({members.endpoints[p].text(), options.tasks.empty() ? "" : options.tasks[p],
