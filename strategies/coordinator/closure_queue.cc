@@ -354,6 +354,11 @@ void ClosureQueue::abandon(const Error& error) {
   keep(error);
 }
 
+bool ClosureQueue::has_error() const {
+  const std::lock_guard lock(mutex_);
+  return error_.has_value();
+}
+
 ClosureQueue::Counts ClosureQueue::counts() const {
   const std::lock_guard lock(mutex_);
   Counts counts = counts_;

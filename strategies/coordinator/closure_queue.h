@@ -106,6 +106,8 @@ class ClosureQueue {
   // somebody waits for that. What take() has handed out, and `cancel` has not found yet, is to be
   // given up, too.
   bool is_cancelling() const { return raising_; }
+  // Whether an error waits to be thrown.
+  bool has_error() const;
   Counts counts() const;
   // Cancels what waits; take() returns nothing from now on.
   void stop();

@@ -311,11 +311,18 @@ class ClusterCoordinator::Impl {
     if (count < 0 || count > num_workers())
       invalid("wait_for_workers: count is ", count, "; allowed: 0 to ", num_workers(),
               ", as many as the cluster has");
+    const Deadline end = deadline_after(timeout);
+    const auto are_there = [&] { return num_present() >= count; };
+    const auto is_over = [&] { return are_there() || queue_.has_error(); };
     std::unique_lock lock(mutex_);
-    if (!wait_interruptibly(lock, changed_, deadline_after(timeout),
-                            [&] { return num_present() >= count; }))
-      fail(Code::kDeadlineExceeded, "after ", timeout.count(), " ms ", num_present(), " of ", count,
-           " workers are there; ", describe());
+    while (wait_interruptibly(lock, changed_, end, is_over)) {
+      if (are_there()) return;
+      lock.unlock();
+      queue_.done();  // throws the error, unless another thread has
+      lock.lock();
+    }
+    fail(Code::kDeadlineExceeded, "after ", timeout.count(), " ms ", num_present(), " of ", count,
+         " workers are there; ", describe());
   }
 
   void shut_down() {

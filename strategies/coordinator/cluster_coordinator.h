@@ -214,7 +214,8 @@ class ClusterCoordinator {
   // Asks all workers that are there; those that do not answer within 10 s are not present.
   std::vector<WorkerStatus> worker_statuses();
   // Waits until `count` workers are there, all by default; kDeadlineExceeded names those that are
-  // missing. kInvalidArgument for more than the cluster has.
+  // missing. kInvalidArgument for more than the cluster has. While it waits, it throws pending
+  // errors, such as that of a worker with another number of devices.
   void wait_for_workers(std::optional<int> count = {},
                         std::chrono::milliseconds timeout = std::chrono::minutes(1));
   // Asks all workers to end, the job being done: for those that are away it waits up to 10 s, but

@@ -324,6 +324,8 @@ TEST_F(WorkersWithReplicas, NeedAStrategyWithAsMany) {
   EXPECT_ERROR(coordinator->join(kPatience), Code::kFailedPrecondition,
                "worker:0 executes functions on 2 devices");
   TestCluster cluster(1, {}, device_names(2));
+  EXPECT_ERROR(cluster.coordinator()->wait_for_workers({}, kPatience), Code::kFailedPrecondition,
+               "worker:0 executes functions on 2 devices");
   const auto without = cluster.coordinator();
   without->schedule(doubled(), 1.0f);
   EXPECT_ERROR(without->join(kPatience), Code::kFailedPrecondition, "traced for 1");
