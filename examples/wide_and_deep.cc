@@ -154,7 +154,9 @@ int main(int argc, char** argv) {
     const auto columns = flags.integer("columns", 16, "numbers for each of them", {.min = 1});
     const auto rows = flags.integer("rows", 40'000, "impressions to train on", {.min = 1});
     const auto epochs = flags.integer("epochs", 2, "passes over them", {.min = 1});
-    const auto batch = flags.integer("batch", 256, "impressions in a worker's step", {.min = 1});
+    const auto batch = std::min(
+        flags.integer("batch", 256, "impressions in a worker's step, --rows at most", {.min = 1}),
+        rows);
     const bool coordinated =
         flags.boolean("coordinator", false, "the chief schedules, and workers execute");
     const auto max_staleness = flags.integer(
@@ -208,7 +210,7 @@ int main(int argc, char** argv) {
     const auto test = impressions(rows, 4000, vocabulary, data_seed).batch(500);
     if (is_evaluator) return evaluate(folders.checkpoints, model, test);
     if (coordinated)
-      schedule(strategy, model, loss, (rows + batch - 1) / batch, epochs, folders);
+      schedule(strategy, model, loss, (rows - 1) / batch + 1, epochs, folders);
     else
       fit(strategy, model, train.batch(batch), epochs, folders);
     if (!strategy.is_chief()) return;

@@ -101,6 +101,11 @@ class WideAndDeep(Case):
         refused = programs.run(program, "--coordinator", "--max_staleness=2", status=2)
         self.assertIn("--max_staleness=2 has no use with --coordinator", refused.stderr)
 
+    def test_a_batch_of_more_rows_than_there_are_is_all_of_them(self):
+        flags = ("--rows=1000", "--batch=9223372036854775807", "--columns=4", "--epochs=2", "--coordinator")
+        text = job(["--workers=1", "--ps=1"], "wide_and_deep", *flags)
+        self.assertEqual(numbers("worker", "lost_updates", text), [0, 0])
+
     def test_a_worker_without_rows_is_told_before_anything_is_scheduled(self):
         config = {
             "cluster": {"ps": ["127.0.0.1:1"], "worker": [f"127.0.0.1:{2 + worker}" for worker in range(3)]},
