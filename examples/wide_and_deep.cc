@@ -178,11 +178,12 @@ int main(int argc, char** argv) {
     ParameterServerStrategy::Options options{.snapshot_folder = snapshots};
     if (max_staleness >= 0) options.max_staleness = max_staleness;
     options.rows_on_first_use = [&](const std::string& name, const TensorSpec&) {
-      const bool is_table = name.ends_with("/embeddings");
-      return is_table ? std::optional(RowInitializer{.kind = RowInitializer::Kind::kNormal,
-                                                     .b = 0.01,
-                                                     .seed = static_cast<uint64_t>(seed)})
-                      : std::nullopt;
+      if (!name.ends_with("/embeddings")) return std::optional<RowInitializer>();
+      // Tables of one seed would begin with the same numbers.
+      const uint64_t table = name.starts_with("deep/") ? 1 : 0;
+      return std::optional(RowInitializer{.kind = RowInitializer::Kind::kNormal,
+                                          .b = 0.01,
+                                          .seed = 2 * static_cast<uint64_t>(seed) + table});
     };
     if (run_parameter_server(options)) return;
     const auto data_seed = static_cast<uint64_t>(seed);

@@ -70,7 +70,7 @@ class ParameterServerStrategy final : public Strategy {
     std::function<ShardLoad(const std::string& name, const TensorSpec& spec)> load = {};
     // Which trainable variables make their rows on first use, and how: no memory is taken by rows
     // that nobody has trained, so that a table may have 2^40. The variable's own initializer is not
-    // asked then.
+    // asked then. Each table needs a seed of its own, or row i of one begins as row i of another.
     std::function<std::optional<RowInitializer>(const std::string& name, const TensorSpec& spec)>
         rows_on_first_use = {};
 

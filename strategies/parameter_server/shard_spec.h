@@ -11,7 +11,8 @@
 namespace cohort {
 
 // The initial values of rows that are made on first use: a pure function of seed, row and column,
-// so that a row is the same wherever and whenever it is made.
+// so that a row is the same wherever and whenever it is made. Tables of one seed begin with the
+// same numbers.
 struct RowInitializer {
   enum class Kind : int { kConstant = 0, kUniform = 1, kNormal = 2 };
   Kind kind = Kind::kConstant;
