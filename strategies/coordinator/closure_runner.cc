@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/program.h"
 #include "core/base/start_threads.h"
+#include "strategies/coordinator/name_on_workers.h"
 #include "strategies/coordinator/present_error.h"
 #include "strategies/coordinator/replica_inputs.h"
 #include "strategies/parameter_server/lane.h"
@@ -439,18 +440,20 @@ WorkerResources::What ClosureRunner::make(const Create& create) {
 }
 
 void ClosureRunner::execute(Create create) {
-  std::string name = str("the per-worker value of \"", create.function_name, '"');
+  std::string name = str("the per-worker value of \"", create.function_name, '"'), shown = name;
   KeptApart kept = KeptApart::kState;
   if (const auto* variable = std::get_if<CreateVariable>(&create.what)) {
     name = variable->name;
+    shown = str("variable \"", own_name(name), '"');
     kept = variable->kept;
   }
-  if (const auto* iterator = std::get_if<CreateIterator>(&create.what)) name = iterator->dataset;
+  if (const auto* iterator = std::get_if<CreateIterator>(&create.what))
+    name = shown = iterator->dataset;
   std::optional<WorkerResources::What> what;
   try {
     what = make(create);
   } catch (...) {
-    what = present_error().with_context(name);
+    what = present_error().with_context(shown);
   }
   resources_.keep(create.resource, {name, std::move(*what), kept});
   num_resources_ = resources_.size();

@@ -66,8 +66,9 @@ data::Element WorkerResources::next_of(Kept& iterator) const {
 
 std::shared_ptr<Variable> WorkerResources::variable(const std::string& name) const {
   for (const auto& [id, kept] : kept_) {
-    const auto* variable = std::get_if<std::shared_ptr<Variable>>(&kept.what);
-    if (variable != nullptr && kept.name == name) return *variable;
+    if (kept.name != name) continue;
+    if (const auto* error = std::get_if<Error>(&kept.what)) throw *error;
+    if (const auto* made = std::get_if<std::shared_ptr<Variable>>(&kept.what)) return *made;
   }
   return nullptr;
 }

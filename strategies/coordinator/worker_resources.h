@@ -50,7 +50,7 @@ class WorkerResources {
   Kept& get(uint64_t id);
   // The next batch of a pass. end_of_data() after the last.
   data::Element next_of(Kept& iterator) const;
-  // The variable that has a name; null where there is none.
+  // The variable that has a name; null where there is none. Throws why it could not be made.
   std::shared_ptr<Variable> variable(const std::string& name) const;
   // Of what a function uses, the variables that are KeptApart::kCount.
   std::map<uint64_t, std::shared_ptr<Variable>> counts_in(

@@ -279,6 +279,41 @@ TEST_F(Hostile, CommandsThatDoNotFitAreAnsweredWithErrors) {
   expect_serving();
 }
 
+// As where a worker has no memory for it: whoever fetches it, or uses it, hears why.
+TEST_F(Hostile, AVariableThatCannotBeMadeIsNamed) {
+  Stranger stranger(cluster_.address(0));
+  stranger.send({.attach = attach(), .commands = {}});
+  GraphFunction reads;
+  {
+    const GraphScope scope(*reads.graph);
+    const auto variable =
+        make_local_variable({.name = "sum#17", .spec = {DType::kFloat32, {}}, .initial_value = [] {
+                               return Tensor::scalar(0.0f);
+                             }});
+    reads.outputs = {variable->read()};
+  }
+  const std::string graph = serialize_function(reads);
+  const Tensor bytes =
+      Tensor::from(std::span(reinterpret_cast<const uint8_t*>(graph.data()), graph.size()),
+                   {static_cast<int64_t>(graph.size())});
+  stranger.send(
+      {.attach = {},
+       .commands = {
+           Create{.resource = 5,
+                  .what = CreateVariable{"sum#17", Tensor::scalar(0.0f), Synchronization::kAuto,
+                                         Aggregation::kNone, KeptApart::kSum}},
+           Fetch{.id = 1, .resource = 5},
+           Define{.function = 1, .signature = {}, .graphs = {bytes}, .error = {}},
+           coordinator::Run{.id = 2, .function = 1}}});
+  ASSERT_TRUE(stranger.wait_results(2));
+  for (const Result& result : stranger.results()) {
+    ASSERT_TRUE(result.error) << result.id;
+    EXPECT_REFUSED(*result.error, Code::kInvalidArgument,
+                   "variable \"sum\": a sum, or its count, has no value");
+  }
+  expect_serving();
+}
+
 // Questions cost it nothing, and their answers stay with the worker.
 TEST_F(Hostile, WhoDoesNotReadTheAnswersIsNotServedForEver) {
 #ifdef __SANITIZE_THREAD__
