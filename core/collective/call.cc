@@ -241,13 +241,11 @@ struct MemoryOf {
 };
 
 std::string fault_of_memory(const Memory& memory, int rank) {
-  const auto fault = [&](std::string_view name, const void* at, int64_t bytes) {
-    return at == nullptr && bytes > 0
-               ? str("on rank ", rank, " the ", name, " of ", bytes, " bytes is null")
-               : "";
-  };
-  return first(fault("source", memory.source, memory.source_bytes),
-               fault("target", memory.target, memory.target_bytes));
+  const bool lacks_source = memory.source == nullptr && memory.source_bytes > 0,
+             lacks_target = memory.target == nullptr && memory.target_bytes > 0;
+  if (!lacks_source && !lacks_target) return "";
+  return str("on rank ", rank, " the ", lacks_source ? "source" : "target", " of ",
+             lacks_source ? memory.source_bytes : memory.target_bytes, " bytes is null");
 }
 
 // --- Equality, by a hash of all that must be equal
