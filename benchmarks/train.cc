@@ -90,7 +90,7 @@ class Trainer {
     const auto optimizer = optimizer_;
     step_ = std::make_unique<Function>(function(
         [network, optimizer](Value x, Value label) {
-          const Value loss = ops::reduce_mean(
+          Value loss = ops::reduce_mean(
               losses::sparse_softmax_cross_entropy(network(x, {.training = true}), label));
           optimizer.minimize(loss, network.trainable_variables());
           return loss;

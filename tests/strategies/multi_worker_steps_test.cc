@@ -57,7 +57,7 @@ float trained_weight(Strategy& strategy) {
   const auto optimizer = optim::SGD(0.5);
   const auto step = strategy.function([&](const BatchValues& batch) {
     const Value error = w->read() * batch["x"] - 1.0;
-    const Value loss = ops::reduce_sum(error * error) / static_cast<double>(batch.global_rows());
+    Value loss = ops::reduce_sum(error * error) / static_cast<double>(batch.global_rows());
     optimizer.minimize(loss, {w});
     return loss;
   });

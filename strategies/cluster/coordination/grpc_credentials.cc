@@ -1,5 +1,6 @@
 #include "strategies/cluster/coordination/grpc_credentials.h"
 
+#include <algorithm>
 #include <latch>
 #include <string>
 #include <thread>
@@ -9,6 +10,7 @@
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/grpcpp.h>
 
+#include "core/base/cores.h"
 #include "core/base/start_threads.h"
 #include "strategies/cluster/coordination/grpc_log.h"
 
@@ -19,17 +21,17 @@ namespace {
 // whether there is one already.
 [[maybe_unused]] const bool kLimited = (limit_grpc_errors(), true);
 
-// As many as gRPC 1.51 has on a machine of few cores, and some: for one that the system refuses it,
-// it waits for ever.
-constexpr int kGrpcThreads = 12;
+// Some more than gRPC 1.51 has, about ten and one for each core, and than are started beside them:
+// for one that the system refuses it, it waits for ever.
+int count_threads() { return 20 + 2 * std::min(available_cores(), 16); }
 
-// All at one time, as gRPC's will be.
+// All at one time, as they will be.
 void require_threads() {
   std::latch all(1);
   const auto wait = [&](int) { all.wait(); };
   try {
     std::vector<std::thread> threads =
-        start_threads(kGrpcThreads, wait, [&](const Error&) { all.count_down(); });
+        start_threads(count_threads(), wait, [&](const Error&) { all.count_down(); });
     all.count_down();
     for (std::thread& thread : threads) thread.join();
   } catch (const Error& error) {

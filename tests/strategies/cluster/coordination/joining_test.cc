@@ -250,7 +250,7 @@ TEST(Joining, WithoutThreadsForGrpcIsAnErrorAtOnce) {
   // In a process begun anew, which has no gRPC yet.
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(lead(), ::testing::ExitedWithCode(18),
-              "RESOURCE_EXHAUSTED: .*the threads of gRPC: cannot start thread [0-9]+ of 12");
+              "RESOURCE_EXHAUSTED: .*the threads of gRPC: cannot start thread [0-9]+ of [0-9]+");
 }
 
 TEST(Joining, TwoJobsAtOneAddressDoNotMix) {
