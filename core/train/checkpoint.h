@@ -46,8 +46,8 @@ class Snapshot {
   void save(const std::string& path) const;
   // The same, for who goes on where the system refuses the file, or what the chief does with it
   // then: all are returned what try_write() returns on the chief.
-  std::optional<Error> try_save(const std::string& path,
-                                const std::function<void()>& then = [] {}) const;
+  std::optional<Error> try_save(
+      const std::string& path, const std::function<void()>& then = [] {}) const;
 
  private:
   void write(const std::string& path) const;
