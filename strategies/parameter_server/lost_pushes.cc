@@ -46,7 +46,7 @@ void LostPushes::add(const std::string& task, uint64_t pushes, const std::string
 // "2 shards ("w" 3, "b" 1)"; of many, just how many.
 std::string LostPushes::where(const Unsaid& lost) {
   if (lost.shards.size() == 1) return str("shard \"", lost.shards.begin()->first, '"');
-  const std::string count = str(lost.shards.size(), " shards");
+  std::string count = str(lost.shards.size(), " shards");
   if (lost.shards.size() > kNamed) return count;
   return str(
       count, " (",

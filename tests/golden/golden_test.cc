@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <map>
 
+#include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/graph/serialization.h"
 #include "core/train/safetensors.h"
@@ -39,7 +40,7 @@ Tensor floats(const std::vector<float>& values) {
 // The files of these names in a folder are those of the release.
 void expect_golden(const std::string& folder, const std::vector<std::string>& names) {
   for (const std::string& name : names)
-    EXPECT_TRUE(read_file(folder + "/" + name) == read_file(golden(name))) << name;
+    EXPECT_TRUE(read_file(str(folder, "/", name)) == read_file(golden(name))) << name;
 }
 
 TEST(Golden, WeightsOfEveryDType) {
@@ -205,7 +206,7 @@ TEST(Golden, TheLogOfAParameterServerIsWritten) {
 // x * (3, 4) + w.
 TEST(Golden, ATracedFunction) {
   const std::string bytes = read_file(golden("function.graph"));
-  const auto w = std::make_shared<TestVariable>("w", floats({10, 20}));
+  auto w = std::make_shared<TestVariable>("w", floats({10, 20}));
   const GraphFunction function = import_function(bytes, [&](const std::string&) { return w; });
   EXPECT_EQ(values_of<float>(evaluate(function.outputs, {floats({1, 2})}).at(0)),
             (std::vector<float>{13, 28}));

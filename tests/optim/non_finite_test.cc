@@ -74,7 +74,8 @@ TEST_P(NonFiniteTest, IsSkippedByAllReplicas) {
   const auto weight = make_weight("w", {1, 1});
   const Optimizer sgd = SGD(0.5, {.gradients = {.non_finite = NonFinite::kSkip}});
   const Function step = testing::step_along_input(sgd, weight);
-  const auto expect = [&](std::vector<double> gradient, int count, std::vector<double> value) {
+  const auto expect = [&](const std::vector<double>& gradient, int count,
+                          const std::vector<double>& value) {
     run(strategy, step, gradient);
     expect_on_all(weight, value);
     EXPECT_EQ(skipped(sgd), count);

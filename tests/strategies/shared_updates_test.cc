@@ -108,7 +108,7 @@ TEST_P(SharedUpdatesTest, AreDividedWhereTheyGoElementByElement) {
     const optim::Optimizer optimizer = one.make();
     ReplicaGroup group;
     const auto step = strategy.function([&](const BatchValues& batch) {
-      const Value loss = program.loss(batch);
+      Value loss = program.loss(batch);
       optimizer.minimize(loss, program.variables);
       group = traced_group();
       return loss;

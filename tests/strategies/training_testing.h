@@ -88,7 +88,7 @@ inline Trained train_on(Strategy& strategy, const MakeProgram& make,
   const Program program = make();
   const optim::Optimizer optimizer = make_optimizer();
   const auto step = strategy.function([&](const BatchValues& batch) {
-    const Value loss = program.loss(batch);
+    Value loss = program.loss(batch);
     optimizer.minimize(loss, program.variables);
     return loss;
   });

@@ -192,7 +192,7 @@ double loop(const Settings& s, Strategy& strategy, const Model& model, const dat
   const auto step = strategy.function([&](const BatchValues& batch, const Value& poison) {
     const Value losses =
         losses::sparse_softmax_cross_entropy(model(batch["image"]), batch["label"]);
-    const Value loss = ops::reduce_sum(losses) / static_cast<double>(batch.global_rows());
+    Value loss = ops::reduce_sum(losses) / static_cast<double>(batch.global_rows());
     const Variables variables = model.trainable_variables();
     const bool is_poisoned = s.non_finite != "none";
     optimizer.minimize(

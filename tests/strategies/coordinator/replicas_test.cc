@@ -82,7 +82,7 @@ Trained trained_on(int devices, const std::string& dataset, const MakeOptimizer&
   const auto step = on.strategy->function([&](const BatchValues& batch) {
     const Value x = ops::cast(batch["value"], DType::kFloat32) * 0.1;
     const Value error = x * slope->read() + offset->read() - ops::square(x);
-    const Value loss = loss_of(ops::square(error), batch);
+    Value loss = loss_of(ops::square(error), batch);
     optimizer.minimize(loss, {slope, offset});
     return loss;
   });
@@ -117,7 +117,7 @@ class Sloping {
       : on_(on), batches_(on.batches(dataset)), weight_(scalar("w", 0)) {
     step_.emplace(on.strategy->function([this](const BatchValues& batch) {
       const Value x = ops::cast(batch["value"], DType::kFloat32);
-      const Value loss = loss_of(x * weight_->read(), batch);
+      Value loss = loss_of(x * weight_->read(), batch);
       sgd_.minimize(loss, {weight_});
       return loss;
     }));

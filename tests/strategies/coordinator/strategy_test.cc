@@ -33,7 +33,7 @@ class Slope {
                                  return Tensor::zeros(DType::kFloat32, {3});
                                }});
     step_.emplace(strategy.function([this](const Value& x) {
-      const Value loss = ops::reduce_sum(weight_->read() * ops::broadcast_to(x, Shape{3}));
+      Value loss = ops::reduce_sum(weight_->read() * ops::broadcast_to(x, Shape{3}));
       sgd_.minimize(loss, {weight_});
       return loss;
     }));
@@ -83,7 +83,7 @@ TEST(CoordinatorOfAStrategy, VariablesOfOneNameAreDifferentOnes) {
   const auto first = weight(0), second = weight(100);
   const auto slow = optim::SGD(0.5), fast = optim::SGD(2.0);
   const auto both = strategy->function([&] {
-    const Value loss = 0.0 - (first->read() + second->read());
+    Value loss = 0.0 - (first->read() + second->read());
     slow.minimize(loss, {first});
     fast.minimize(loss, {second});
     return loss;
@@ -135,7 +135,7 @@ TEST(CoordinatorOfAStrategy, FunctionsOfBeforeReadWhatAnOptimizerMoves) {
   const auto sgd = optim::SGD(0.5);
   const auto read = strategy->function([&] { return weight->read(); });
   const auto step = strategy->function([&] {
-    const Value loss = 0.0 - weight->read();
+    Value loss = 0.0 - weight->read();
     sgd.minimize(loss, {weight});
     return loss;
   });
@@ -172,12 +172,12 @@ TEST(CoordinatorOfAStrategy, BodiesAreCalledOneAtATime) {
       EXPECT_EQ(inside++, 0) << "another body is being called";
       while (asked < 2) std::this_thread::yield();
       for (int i = 0; i < 100; ++i) std::this_thread::yield();  // where the other could begin
-      const Value y = ops::reduce_sum(network(x));
+      Value y = ops::reduce_sum(network(x));
       --inside;
       return y;
     };
     const auto train = strategy->function([&](const Value& x) {
-      const Value loss = apply(x);
+      Value loss = apply(x);
       sgd.minimize(loss, network.trainable_variables());
       return loss;
     });
@@ -379,7 +379,7 @@ class Descent {
     weight_ = zero();
     adam_.build({weight_});
     step_.emplace(strategy.function([this] {
-      const Value error = weight_->read() - 3;
+      Value error = weight_->read() - 3;
       adam_.minimize(error * error, {weight_});
       return error;
     }));

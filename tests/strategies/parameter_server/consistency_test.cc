@@ -179,13 +179,15 @@ TEST(BoundedStaleness, NamesWhoIsThereAndHoldsTheOthersUp) {
   const auto fast = server.client("worker:0"), slow = server.client("worker:1");
   std::thread waiting([&] { EXPECT_EQ(fast->complete_step(3), 1); });
   EXPECT_TRUE(eventually(
-      [&] { return server.line("the slowest is 1 of 2 workers (not come yet) at 0") != ""; }));
+      [&] { return !server.line("the slowest is 1 of 2 workers (not come yet) at 0").empty(); }));
   slow->complete_step(0);
   EXPECT_TRUE(eventually([&] {
-    return server.line(
-               "worker:0 has completed 3 steps and may not run further ahead "
-               "(max_staleness=2): the slowest is worker:1 at 0; worker:0 has been "
-               "waiting for ") != "";
+    return !server
+                .line(
+                    "worker:0 has completed 3 steps and may not run further ahead "
+                    "(max_staleness=2): the slowest is worker:1 at 0; worker:0 has been "
+                    "waiting for ")
+                .empty();
   }));
   slow->complete_step(1);
   waiting.join();
@@ -205,7 +207,7 @@ TEST(BoundedStaleness, SaysWhoHasGoneAndIsWaitedForNoLonger) {
   for (auto* client : {&leaves, &watches, &dies}) *client = nullptr;
   EXPECT_EQ(stays->complete_step(9), 9);
   EXPECT_TRUE(eventually(
-      [&] { return server.line("worker:1 has gone; the others wait for it no longer") != ""; }));
+      [&] { return !server.line("worker:1 has gone; the others wait for it no longer").empty(); }));
   EXPECT_EQ(server.lines("has gone"), 1) << "nobody waited for the others";
 }
 

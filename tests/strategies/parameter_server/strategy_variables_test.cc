@@ -233,7 +233,7 @@ TEST(ServerVariable, OfBoolIsNotAddedTo) {
   const Job job(1, 1);
   const auto strategy = job.worker(0);
   const auto scope = strategy->scope();
-  const Tensor two = Tensor::zeros(DType::kBool, {2});
+  Tensor two = Tensor::zeros(DType::kBool, {2});
   const auto v =
       create_variable({.name = "v", .spec = two.spec(), .initial_value = [&] { return two; }});
   const char* what = "variable \"v\" is bool[2]: nothing can be added to it";

@@ -52,7 +52,7 @@ class Refusal : public ::testing::Test {
       });
     });
     const auto begin = Clock::now();
-    const Error error = error_of([&] { join(resolver, options); });
+    Error error = error_of([&] { join(resolver, options); });
     EXPECT_LT(Clock::now() - begin, seconds(20));  // sooner than any time limit
     refused_ = true;
     rest.join();
