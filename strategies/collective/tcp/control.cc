@@ -25,10 +25,7 @@ Control::Control(int rank, std::vector<Peer> peers, std::chrono::milliseconds si
       hosts_(peers.size(), silence),
       peers_(std::move(peers)) {
   states_.resize(peers_.size());
-  for (size_t p = 0; p < peers_.size(); ++p) {
-    states_[p].open = static_cast<bool>(peers_[p].link);
-    if (states_[p].open) watch(static_cast<int>(p), peers_[p].link.fd());
-  }
+  for (size_t p = 0; p < peers_.size(); ++p) states_[p].open = static_cast<bool>(peers_[p].link);
 }
 
 std::string Control::name(int peer) const {

@@ -138,10 +138,7 @@ class TcpCommunicator final : public Communicator {
     std::vector<Control::Peer> peers;
     for (size_t p = 0; p < members.endpoints.size(); ++p) {
       net::Stream& link = links[2][p];
-      if (link) {
-        net::send_at_once(link.fd());
-        net::let_ask(link.fd());
-      }
+      if (link) net::send_at_once(link.fd());
       const int number = members.numbers.empty() ? static_cast<int>(p) : members.numbers[p];
       peers.push_back({members.endpoints[p].text(), options.tasks.empty() ? "" : options.tasks[p],
                        number, std::move(link)});
