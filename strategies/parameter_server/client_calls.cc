@@ -9,6 +9,7 @@
 #include "core/base/start_threads.h"
 #include "proto/parameter_server.pb.h"
 #include "strategies/cluster/coordination/grpc_credentials.h"
+#include "strategies/cluster/net/tls_variables.h"
 #include "strategies/collective/host/process_identity.h"
 #include "strategies/parameter_server/direct_link.h"
 #include "strategies/parameter_server/frame_socket.h"
@@ -225,7 +226,7 @@ std::string ClientCalls::about_certificates(const Error& error) const {
              security_.encrypted()
                  ? "certificates, and a server with those of another authority, or with none,"
                  : "no certificates, and a server that has some",
-             " hangs up like this (COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA)");
+             " hangs up like this ", net::kTlsVariables);
 }
 
 Error ClientCalls::named(const Error& error) const {

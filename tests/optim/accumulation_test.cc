@@ -109,21 +109,14 @@ TEST_P(AccumulationReplicasTest, NeedsItsStrategyToRunTheStep) {
 }
 
 TEST_P(AccumulationReplicasTest, UpdatesInTheOrderInWhichGradientsAreReduced) {
-  auto options = first_cpus(GetParam());
-  options.communication.bytes_per_pack = 1;  // a bucket for each gradient
-  MirroredStrategy strategy(options);
+  MirroredStrategy strategy(testing::in_buckets_of_one(first_cpus(GetParam())));
   const auto scope = strategy.scope();
-  const std::vector<VariablePtr> weights = {make_weight("a", {1}), make_weight("b", {1}),
-                                            make_weight("c", {1})};
+  const auto weights = testing::make_three_weights();
   const Optimizer sgd = SGD(0.1, {.momentum = 0.5});
-  const Function step([&](const std::vector<Value>& in) {
-    Value x = in[0];
-    for (const VariablePtr& w : weights) x = x * w->read();
-    sgd.minimize(ops::reduce_sum(x), weights);
-    return std::vector<Value>{};
-  });
+  const Function step = testing::step_along_product(sgd, weights);
   std::vector<std::string> written;
-  for (const auto& node : testing::trace_in(strategy, step, {{DType::kFloat64, {1}}}).nodes())
+  for (const auto& node :
+       testing::trace_in(strategy, step, {{DType::kFloat64, {1}}}).graph->nodes())
     if (node->op().name == "AssignVariable") written.push_back(node->resource()->name());
   EXPECT_THAT(written,
               ::testing::ElementsAre("optimizer/iterations", "c", "optimizer/momentum/c", "b",

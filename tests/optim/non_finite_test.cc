@@ -121,12 +121,9 @@ TEST_P(NonFiniteTest, IsAnErrorThatChangesNothingAndNamesVariableReplicaAndStep)
 // Whichever it is, and in whichever bucket.
 TEST_P(NonFiniteTest, IsAnErrorThatNamesNoOtherVariable) {
   for (const size_t bad : {0, 1, 2}) {
-    auto options = first_cpus(GetParam());
-    options.communication.bytes_per_pack = 1;  // a bucket for each gradient
-    MirroredStrategy strategy(options);
+    MirroredStrategy strategy(testing::in_buckets_of_one(first_cpus(GetParam())));
     const auto scope = strategy.scope();
-    const std::vector<VariablePtr> weights = {make_weight("a", {1}), make_weight("b", {1}),
-                                              make_weight("c", {1})};
+    const auto weights = testing::make_three_weights();
     const Optimizer adam = Adam(0.1, {.gradients = {.non_finite = NonFinite::kError}});
     const Function step([&](const std::vector<Value>& in) {
       Value loss = ops::constant(0, DType::kFloat64);
@@ -152,23 +149,13 @@ TEST_P(NonFiniteTest, IsAnErrorThatNamesNoOtherVariable) {
 // The checks hold up the last bucket alone.
 TEST_P(NonFiniteTest, IsLookedForWhileOtherGradientsAreSummed) {
   if (GetParam() == 1) GTEST_SKIP() << "one replica sums nothing";
-  auto options = first_cpus(GetParam());
-  options.communication.bytes_per_pack = 1;  // a bucket for each gradient
-  MirroredStrategy strategy(options);
+  MirroredStrategy strategy(testing::in_buckets_of_one(first_cpus(GetParam())));
   const auto scope = strategy.scope();
-  const std::vector<VariablePtr> weights = {make_weight("a", {1}), make_weight("b", {1}),
-                                            make_weight("c", {1})};
+  const auto weights = testing::make_three_weights();
   const Optimizer sgd = SGD(0.1, {.gradients = {.non_finite = NonFinite::kError}});
-  const Function step([&](const std::vector<Value>& in) {
-    Value x = in[0];
-    for (const VariablePtr& w : weights) x = x * w->read();
-    sgd.minimize(ops::reduce_sum(x), weights);
-    return std::vector<Value>{};
-  });
-  const ReplicaScope inside(strategy);
-  ReplicaGroup group;
-  group.num_replicas = GetParam();
-  const GraphFunction scheduled = schedule_collectives(step.trace({{DType::kFloat64, {1}}}, group));
+  const Function step = testing::step_along_product(sgd, weights);
+  const GraphFunction scheduled =
+      schedule_collectives(testing::trace_in(strategy, step, {{DType::kFloat64, {1}}}));
   size_t started = 0;
   for (const auto& node : scheduled.graph->nodes()) {
     if (node->op().name == "Require") break;

@@ -12,6 +12,7 @@
 #include "strategies/cluster/net/descriptor_reserve.h"
 #include "strategies/cluster/net/http2_guard.h"
 #include "strategies/cluster/net/internet_address.h"
+#include "strategies/cluster/net/tls_variables.h"
 
 namespace cohort::coordination {
 namespace {
@@ -20,7 +21,6 @@ using std::chrono::milliseconds;
 
 // What TLS begins with.
 constexpr char kHandshake = 0x16;
-constexpr const char* kOfTls = "(COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA)";
 
 int count_of(milliseconds time) { return static_cast<int>(time.count()); }
 
@@ -51,7 +51,7 @@ class GrpcServer::Network {
     start(security, add_services);
     if (!server_)
       invalid("the ", options_.name, " cannot serve at ", address.text(),
-              ": gRPC refuses the certificate, the key or the authority ", kOfTls);
+              ": gRPC refuses the certificate, the key or the authority ", net::kTlsVariables);
     if (options_.take || is_encrypted_)
       arrivals_.emplace(
           [this](net::Descriptor socket, char first) { admit(std::move(socket), first); });
@@ -124,12 +124,13 @@ class GrpcServer::Network {
   void refuse_plain_text(const net::Descriptor& socket) const {
     refuse(net::InternetAddress::of_peer(socket),
            Error(Code::kPermissionDenied,
-                 str("it does not speak TLS, as the tasks of this job do ", kOfTls)));
+                 str("it does not speak TLS, as the tasks of this job do ", net::kTlsVariables)));
   }
 
   void refuse_tls(const std::optional<net::InternetAddress>& peer) const {
-    refuse(peer, Error(Code::kFailedPrecondition,
-                       str("it speaks TLS, but this task has no certificates ", kOfTls)));
+    refuse(peer,
+           Error(Code::kFailedPrecondition,
+                 str("it speaks TLS, but this task has no certificates ", net::kTlsVariables)));
   }
 
   void refuse_for_want_of_descriptors(const std::optional<net::InternetAddress>& peer) const {

@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "strategies/cluster/net/socket.h"
+#include "strategies/cluster/net/tls_variables.h"
 
 namespace cohort::net {
 namespace {
@@ -23,8 +24,6 @@ constexpr size_t kRecord = SSL3_RT_MAX_PLAIN_LENGTH;
 constexpr size_t kBatch = 8 * kRecord;
 // RFC 8446 5.5: with AES-GCM, a key is safe for some 2^38 bytes.
 constexpr size_t kBytesPerKey = size_t{1} << 30;
-// What an end has that speaks TLS.
-constexpr const char* kSettings = " (COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA)";
 // A fatal alert, protocol_version, for an end that has begun to shake hands.
 constexpr char kSpeaksNoTls[] = {SSL3_RT_ALERT, 3, 3, 0, 2, SSL3_AL_FATAL, SSL_AD_PROTOCOL_VERSION};
 
@@ -130,7 +129,7 @@ Error alert(int number) {
   switch (number) {
     case SSL_AD_PROTOCOL_VERSION:
       return Error(Code::kFailedPrecondition,
-                   str("speaks plain text, as without certificates", kSettings,
+                   str("speaks plain text, as without certificates ", kTlsVariables,
                        ", or another version of TLS than 1.3"));
     case SSL_AD_UNKNOWN_CA:
       return Error(Code::kPermissionDenied,
@@ -175,7 +174,7 @@ struct Stream::Tls {
     const int reason = ERR_GET_LIB(error) == ERR_LIB_SSL ? ERR_GET_REASON(error) : 0;
     if (wire.is_plain())
       return Error(Code::kFailedPrecondition,
-                   str("speaks plain text, but this end has certificates", kSettings));
+                   str("speaks plain text, but this end has certificates ", kTlsVariables));
     if (verdict != X509_V_OK)
       return Error(Code::kPermissionDenied, "shows a certificate that " + verdict_text(verdict));
     if (reason == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE)
@@ -362,7 +361,7 @@ ssize_t Stream::flush() { return tls_ == nullptr ? 0 : tls_->wire.flush(); }
 
 std::string Stream::failure(int error) const {
   if (error != EPROTO) return closed_or(error);
-  return tls_ ? tls_->broken : str("speaks TLS, but this end has no certificates", kSettings);
+  return tls_ ? tls_->broken : str("speaks TLS, but this end has no certificates ", kTlsVariables);
 }
 
 }  // namespace cohort::net

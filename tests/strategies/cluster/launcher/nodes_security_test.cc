@@ -101,19 +101,25 @@ TEST(NodesTest, RefuseThoseWithoutTheRightCertificates) {
   EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
 }
 
+// The second node, which the first one refuses and says so; that one is ended then.
+Launched& start_refused(Nodes& nodes, const std::string& refusal) {
+  Launched& node = nodes.start_rank(1);
+  EXPECT_EQ(node.wait(), 19);
+  nodes[0].wait_for_errors("refuses a node at 127.0.0.1: " + refusal);
+  nodes[0].send(SIGTERM);
+  nodes[0].wait();
+  return node;
+}
+
 TEST(NodesTest, DoNotSpeakPlainTextWhereTheyHaveCertificates) {
   const Certificates certificates;
   Nodes nodes({"--nnodes=2"}, {"print=done"});
   nodes.start_rank(0).wait_for_errors("waiting for nodes");
   nodes.use(certificates.files());
-  Launched& node = nodes.start_rank(1);
-  EXPECT_EQ(node.wait(), 19);
+  const Launched& node = start_refused(
+      nodes,
+      "FAILED_PRECONDITION: it speaks TLS, but this end has no certificates (COHORT_TLS_CERT, ");
   EXPECT_THAT(node.errors(), HasSubstr("it speaks plain text"));
-  nodes[0].wait_for_errors(
-      "refuses a node at 127.0.0.1: FAILED_PRECONDITION: it speaks TLS, but this end has no "
-      "certificates (COHORT_TLS_CERT, ");
-  nodes[0].send(SIGTERM);
-  nodes[0].wait();
 }
 
 TEST(NodesTest, NameWhoSpeaksPlainTextWhereTheyHaveCertificates) {
@@ -122,12 +128,9 @@ TEST(NodesTest, NameWhoSpeaksPlainTextWhereTheyHaveCertificates) {
   nodes.use(certificates.files());
   nodes.start_rank(0).wait_for_errors("waiting for nodes");
   nodes.environment() = {};
-  EXPECT_EQ(nodes.start_rank(1).wait(), 19);
-  nodes[0].wait_for_errors(
-      "refuses a node at 127.0.0.1: FAILED_PRECONDITION: it speaks plain text, but this end has "
-      "certificates (COHORT_TLS_CERT, ");
-  nodes[0].send(SIGTERM);
-  nodes[0].wait();
+  start_refused(nodes,
+                "FAILED_PRECONDITION: it speaks plain text, but this end has certificates "
+                "(COHORT_TLS_CERT, ");
 }
 
 TEST(NodesTest, GiveUpWhenNobodyShakesHands) {
