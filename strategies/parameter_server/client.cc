@@ -308,10 +308,12 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
     if (is(i, PushOutcome::kLate)) put_back(pushes[i]);
     learn(pushes[i].shard, births[i]);
   }
-  for (size_t i = 0; i < pulls.size(); ++i) learn(pulls[i].shard, births[pushes.size() + i]);
   const std::lock_guard lock(known_mutex_);
-  for (size_t i = 0; i < pulls.size(); ++i)
-    if (pulls[i].part == 0) known_[pulls[i].shard].pulled = result.pulled[i].version;
+  for (size_t i = 0; i < pulls.size(); ++i) {
+    Known& shard = known_[pulls[i].shard];
+    if (const uint64_t birth = births[pushes.size() + i]; birth != 0) shard.birth = birth;
+    if (pulls[i].part == 0) shard.pulled = result.pulled[i].version;
+  }
   return result;
 }
 

@@ -196,9 +196,8 @@ class Shard {
   // kResourceExhausted as assign_rows(); then nothing changes.
   void make_room(int64_t rows);
   void drop_room();
-  // Overwrites all parts and the version; the spec's geometry must be this shard's, which it stays,
-  // of the same birth. As
-  // assign_rows() where a table cannot have so many rows; then nothing changes.
+  // Overwrites all parts and the version, and keeps the birth; the spec's geometry must be this
+  // shard's. As assign_rows() where a table cannot have so many rows; then nothing changes.
   void restore(ShardState state);
   ShardState state() const;
   // Whether an optimizer has moved the value from finite numbers, which it had when it was made or
