@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <fcntl.h>
+#include <linux/mman.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -37,6 +38,13 @@ void reserve(int descriptor, size_t bytes) {
   }
 }
 
+// Puts memory that is reserved into huge pages, as far as the system has some. It takes no setting,
+// as MADV_HUGEPAGE does for memory that is shared.
+void use_huge_pages(char* data, size_t reserved) {
+  const size_t whole = reserved / kHugePage * kHugePage;
+  if (whole > 0) madvise(data, whole, MADV_COLLAPSE);
+}
+
 // An unused range of addresses that begins at a multiple of a huge page; null when there is none.
 char* reserve_aligned(size_t bytes) {
   void* range = mmap(nullptr, bytes + kHugePage, PROT_NONE,
@@ -53,7 +61,8 @@ char* reserve_aligned(size_t bytes) {
 }  // namespace
 
 size_t whole_pages(size_t bytes) {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t page =
+      bytes < kHugePage ? static_cast<size_t>(sysconf(_SC_PAGESIZE)) : kHugePage;
   return (bytes + page - 1) / page * page;
 }
 
@@ -66,6 +75,7 @@ SharedRegion SharedRegion::create(size_t bytes, size_t reserved, Views views) {
   if (fcntl(region.descriptor_, F_ADD_SEALS, kSeals) != 0) exhausted("seal", bytes);
   reserve(region.descriptor_, reserved);
   region.map(views);
+  use_huge_pages(region.data_, reserved);
   return region;
 }
 

@@ -7,7 +7,7 @@
 
 namespace cohort {
 
-// `bytes`, rounded up to pages.
+// `bytes`, rounded up to pages: huge ones where it fills one.
 size_t whole_pages(size_t bytes);
 
 // Memory that processes of one host map together. It has no name: it is reached through the
