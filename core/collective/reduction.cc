@@ -4,6 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "core/base/prefetch.h"
 #include "core/base/threads.h"
 #include "core/base/wrapping.h"
 
@@ -16,7 +17,7 @@ constexpr int64_t kGrainBytes = int64_t{1} << 16;
 constexpr int64_t kBlockBytes = 2048;
 // Several streams of reads and writes leave memory idle unless they are asked for ahead: a chunk of
 // each at a time.
-constexpr int64_t kCacheLine = 64, kChunkBytes = 512, kAheadBytes = 2048;
+constexpr int64_t kChunkBytes = 512, kAheadBytes = 2048;
 
 // Half types are combined in float, so that the result is rounded once.
 template <typename T>
@@ -128,7 +129,8 @@ void reduce_straight(std::span<const void* const> sources, std::span<void* const
                      int64_t begin, int64_t end) {
   constexpr int64_t kChunk = kChunkBytes / static_cast<int64_t>(sizeof(T));
   constexpr int64_t kAhead = kAheadBytes / static_cast<int64_t>(sizeof(T));
-  constexpr int64_t kLine = kCacheLine / static_cast<int64_t>(sizeof(T));
+  constexpr int64_t kLine = kCacheLine / sizeof(T);
+  constexpr bool kInPlace = kTargets == kCount;  // as a rule
   const T* from[kCount];
   T* to[kTargets];
   for (size_t r = 0; r < kCount; ++r) from[r] = static_cast<const T*>(sources[r]);
@@ -136,7 +138,7 @@ void reduce_straight(std::span<const void* const> sources, std::span<void* const
   for (int64_t at = begin; at < end; at += kChunk) {
     const int64_t chunk_end = std::min(at + kChunk, end);
     for (int64_t i = at + kAhead; i < std::min(chunk_end + kAhead, end); i += kLine)
-      for (const T* source : from) __builtin_prefetch(source + i);
+      for (const T* source : from) prefetch(source + i, kInPlace);
 #pragma GCC ivdep  // an element's targets may be its sources, but no other element's
     for (int64_t i = at; i < chunk_end; ++i) {
       auto sum = static_cast<Accumulator<T>>(from[0][i]);

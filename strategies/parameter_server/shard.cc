@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/prefetch.h"
 #include "strategies/parameter_server/finite.h"
 
 namespace cohort::parameter_server {
@@ -59,11 +60,11 @@ UpdateTeam* team_for(const ShardSpec& spec, const Shard::Environment& environmen
 // Rows lie anywhere: the processor does not guess the next one, and memory answers after some
 // hundred cycles.
 constexpr size_t kRowsAhead = 8;
-constexpr size_t kCacheLine = 64, kMostPrefetched = 16 * kCacheLine;  // after that it does guess
+constexpr size_t kMostPrefetched = 16 * kCacheLine;  // after that it does guess
 
-void prefetch(const char* row, size_t bytes) {
+void prefetch_row(const char* row, size_t bytes) {
   for (size_t at = 0; at < std::min(bytes, kMostPrefetched); at += kCacheLine)
-    __builtin_prefetch(row + at);
+    prefetch(row + at, true);
 }
 
 }  // namespace
@@ -347,7 +348,7 @@ void Shard::apply_rows(std::span<const int64_t> rows, const Tensor& values, doub
       char* const base = base_of(part);
       for (size_t i = 0; i < size; ++i) {
         if (const size_t ahead = begin + i + kRowsAhead; base != nullptr && ahead < count)
-          prefetch(place(part, base, rows[ahead]), row_bytes);
+          prefetch_row(place(part, base, rows[ahead]), row_bytes);
         std::memcpy(to + i * row_bytes, place(part, base, rows[begin + i]), row_bytes);
       }
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/prefetch.h"
 
 namespace cohort {
 namespace {
@@ -157,6 +158,19 @@ const T* TileProgram<T>::load(const Input& input, const void* source, int64_t be
   return where;
 }
 
+// While a tile is computed, what the next one reads and writes over comes as this core's own:
+// weights that other cores have read would, fetched to be read, have to be asked for twice.
+template <typename T>
+void TileProgram<T>::prefetch_in_place(int64_t begin, int64_t n, const void* const* inputs,
+                                       const Workspace& w) const {
+  constexpr int64_t kLine = kCacheLine / sizeof(T);
+  for (size_t i = 0; i < instructions_.size(); ++i) {
+    const T* const target = w.targets[i];
+    if (std::find(inputs, inputs + inputs_.size(), target) == inputs + inputs_.size()) continue;
+    for (int64_t k = begin; k < begin + n; k += kLine) prefetch(target + k, true);
+  }
+}
+
 template <typename T>
 void TileProgram<T>::run_tile(int64_t begin, int64_t n, const void* const* inputs,
                               void* const* outputs, const Workspace& w) const {
@@ -188,7 +202,8 @@ void TileProgram<T>::run(int64_t begin, int64_t end, const void* const* inputs,
       w.registers[i] =
           load(inputs_[i], inputs[i], 0, std::min(tile_size_, size_), w.slot(inputs_[i].slot));
   for (int64_t tile = begin; tile < end; ++tile) {
-    const int64_t first = tile * tile_size_;
+    const int64_t first = tile * tile_size_, next = first + tile_size_;
+    if (tile + 1 < end) prefetch_in_place(next, std::min(tile_size_, size_ - next), inputs, w);
     run_tile(first, std::min(tile_size_, size_ - first), inputs, outputs, w);
   }
 }

@@ -66,6 +66,8 @@ class TileProgram {
   Workspace split_scratch(void* scratch) const;
   void choose_targets(const void* const* inputs, void* const* outputs, const Workspace& w) const;
   const T* load(const Input& input, const void* source, int64_t begin, int64_t n, T* slot) const;
+  void prefetch_in_place(int64_t begin, int64_t n, const void* const* inputs,
+                         const Workspace& w) const;
   void run_tile(int64_t begin, int64_t n, const void* const* inputs, void* const* outputs,
                 const Workspace& w) const;
 
