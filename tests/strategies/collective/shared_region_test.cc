@@ -1,7 +1,12 @@
 #include "strategies/collective/host/shared_region.h"
 
 #include <cerrno>
+#include <cstring>
 #include <fcntl.h>
+#include <fstream>
+#include <linux/mman.h>
+#include <sstream>
+#include <string>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -30,6 +35,22 @@ extern "C" int fallocate(int descriptor, int mode, off_t offset, off_t bytes) {
 
 namespace cohort {
 namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+// Of the mapping that begins at `memory`: KiB that single entries of the second level map.
+int in_huge_pages(const char* memory) {
+  std::ifstream file("/proc/self/smaps");
+  std::ostringstream begin;
+  begin << std::hex << reinterpret_cast<uintptr_t>(memory) << '-';
+  const std::string name = "ShmemPmdMapped:";
+  bool is_found = false;
+  for (std::string line; std::getline(file, line);) {
+    is_found = is_found || line.rfind(begin.str(), 0) == 0;
+    if (is_found && line.rfind(name, 0) == 0) return std::stoi(line.substr(name.size()));
+  }
+  return 0;
+}
 
 TEST(SharedRegion, AViewOfItsOwnShowsWhatAllSeeUntilItIsWritten) {
   const size_t page = whole_pages(1), bytes = 2 * page;
@@ -84,11 +105,21 @@ TEST(SharedRegion, IsReservedWholeThoughSignalsCome) {
   EXPECT_GE(static_cast<size_t>(status.st_blocks) * 512, bytes);
 }
 
+TEST(SharedRegion, LiesInHugePagesWhereTheSystemHasSome) {
+  const size_t bytes = 2 * kHugePage;
+  const SharedRegion region = SharedRegion::create(bytes, bytes);
+  std::memset(region.data(), 1, bytes);
+  if (in_huge_pages(region.data()) > 0) return;
+  EXPECT_NE(madvise(region.data(), bytes, MADV_COLLAPSE), 0) << "it could have been";
+  GTEST_SKIP() << "no huge pages to be had here";
+}
+
 TEST(SharedRegion, SizesAreRoundedUpToPages) {
   const size_t page = whole_pages(1);
   EXPECT_EQ(whole_pages(0), 0U);
   EXPECT_EQ(whole_pages(page), page);
   EXPECT_EQ(whole_pages(page + 1), 2 * page);
+  EXPECT_EQ(whole_pages(kHugePage + 1), 2 * kHugePage);
 }
 
 }  // namespace
