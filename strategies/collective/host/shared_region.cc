@@ -61,8 +61,7 @@ char* reserve_aligned(size_t bytes) {
 }  // namespace
 
 size_t whole_pages(size_t bytes) {
-  const size_t page =
-      bytes < kHugePage ? static_cast<size_t>(sysconf(_SC_PAGESIZE)) : kHugePage;
+  const size_t page = bytes < kHugePage ? static_cast<size_t>(sysconf(_SC_PAGESIZE)) : kHugePage;
   return (bytes + page - 1) / page * page;
 }
 

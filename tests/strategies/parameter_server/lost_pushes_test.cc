@@ -47,7 +47,8 @@ class Lost : public ::testing::Test {
 TEST_F(Lost, IsCountedOfAWorkerThatDoesNotComeBack) {
   worker_ = nullptr;
   EXPECT_TRUE(is_lost(3));
-  EXPECT_NE(server_.line("lost=3 pushes of worker:1 to 2 shards"), "");
+  EXPECT_TRUE(
+      eventually([&] { return server_.lines("lost=3 pushes of worker:1 to 2 shards") == 1; }));
   server_->snapshot();
   server_.stop();
   server_.start();
