@@ -49,23 +49,29 @@ std::string Group::peer(int rank) const {
   return tasks_.empty() ? name(rank) : tasks_[static_cast<size_t>(rank)];
 }
 
-void Group::end(const Error& error) {
+Error Group::end(const Error& error) {
   const auto lock = transport_->lock();
   note_end(error, committed_);
   announce_end();
+  return *error_;
+}
+
+Error Group::give_up(const Error& error, uint64_t call) {
+  const auto lock = transport_->lock();
+  committed_ = std::min(committed_, call);
+  note_end(error, committed_);
+  announce_end();
+  return *error_;
 }
 
 void Group::abort(const Error& error) {
   const auto lock = transport_->lock();
+  if (!error_) {
+    hear_others();
+    if (error_ && error_->code() == Code::kUnavailable) error_.reset();
+  }
   note_end(error, committed_);
   patience_end_ = std::min(patience_end_, Clock::now() + kAbortedPatience);
-  announce_end();
-}
-
-void Group::give_up(const Error& error, uint64_t call) {
-  const auto lock = transport_->lock();
-  committed_ = std::min(committed_, call);
-  note_end(error, committed_);
   announce_end();
 }
 
@@ -107,6 +113,13 @@ void Group::receive(int process, Control control) {
     }
     case Control::Kind::kLeave:
       return;
+  }
+}
+
+void Group::hear_others() {
+  try {
+    transport_->progress();
+  } catch (const Error&) {  // MPI has ended: nothing more comes
   }
 }
 

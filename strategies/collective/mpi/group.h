@@ -41,14 +41,16 @@ class Group : public Transport::Receiver {
   Transport& transport() { return *transport_; }
   const std::shared_ptr<Transport>& shared_transport() const { return transport_; }
 
-  // Ends the group here and tells the others. What all ranks have joined has its time to be
-  // finished. Takes the lock itself, as do the next two.
-  void end(const Error& error);
-  // The same, called by the application, as when a rank is lost: what all have joined is finished
-  // here if it soon can be.
-  void abort(const Error& error);
+  // Ends the group here and tells the others; returns the error with which it has ended, the first
+  // one given. What all ranks have joined has its time to be finished. Takes the lock itself, as do
+  // the next two.
+  Error end(const Error& error);
   // The same by a rank that does not finish `call`.
-  void give_up(const Error& error, uint64_t call);
+  Error give_up(const Error& error, uint64_t call);
+  // As end, called by the application, as when a rank is lost: what all have joined is finished
+  // here if it soon can be. An error that another rank has told, and nobody here has heard, was
+  // given first; but why a rank is gone the application knows better.
+  void abort(const Error& error);
   // Waits a moment until the others can know of it.
   void flush_end();
 
@@ -79,6 +81,7 @@ class Group : public Transport::Receiver {
   struct Inbox {
     std::deque<Control> calls, texts;
   };
+  void hear_others();
   void note_end(Error error, uint64_t first_unfinished);
   void announce_end();
 

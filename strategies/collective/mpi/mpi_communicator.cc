@@ -78,9 +78,10 @@ class MpiCommunicator final : public QueuedCommunicator {
   }
 
  private:
-  void end(const Error& error) {
-    group_.end(error);
+  Error end(const Error& error) {
+    Error first = group_.end(error);
     group_.flush_end();
+    return first;
   }
 
   void run_now(const Call& call) override {
@@ -89,8 +90,7 @@ class MpiCommunicator final : public QueuedCommunicator {
     try {
       do_together(call, number, traffic);
     } catch (const Error& error) {
-      group_.give_up(error, number);
-      throw;
+      throw group_.give_up(error, number);
     }
   }
 
@@ -203,12 +203,10 @@ class MpiCommunicator final : public QueuedCommunicator {
       if (const int rank = group_.messages().peer(id); rank != kAnyRank) peer = group_.peer(rank);
       group_.messages().forget(id);
     }
-    const Error error(Code::kDeadlineExceeded,
-                      str(group_.name(rank()), " waits for ", what, ", for longer than ",
-                          std::chrono::duration<double>(limit_).count(), " s"),
-                      peer);
-    end(error);
-    throw error;
+    throw end(Error(Code::kDeadlineExceeded,
+                    str(group_.name(rank()), " waits for ", what, ", for longer than ",
+                        std::chrono::duration<double>(limit_).count(), " s"),
+                    peer));
   }
 
   Group group_;

@@ -84,7 +84,6 @@ bool Transport::poll_until(Clock::time_point deadline, const std::function<bool(
   while (true) {
     {
       const Lock guard(mutex_);
-      check_open();
       if (progress()) backoff.reset();
       if (ready()) return true;
     }
@@ -186,6 +185,7 @@ void Transport::check_open() const {
 }
 
 bool Transport::progress() {
+  check_open();
   const bool controls = receive_controls();
   const bool transfers = complete_transfers();
   for (const auto& [id, group] : groups_) group->advance();

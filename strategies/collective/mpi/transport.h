@@ -61,6 +61,9 @@ class Transport {
 
   // --- All below under the lock.
 
+  // Takes what has come and moves what can be moved, once; whether anything happened.
+  bool progress();
+
   // Control messages that came for the group already are handed to it at once.
   void add(uint64_t group, Receiver* receiver);
   void remove(uint64_t group);
@@ -89,8 +92,6 @@ class Transport {
 
   // MPI ends the process when it is used after its end: kUnavailable instead.
   void check_open() const;
-  // Whether anything happened.
-  bool progress();
   bool receive_controls();
   bool complete_transfers();
   void post(Slot& slot);

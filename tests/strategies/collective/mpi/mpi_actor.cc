@@ -225,7 +225,52 @@ void lost() {
   application.join();
   // Ranks that are there have 3 s to finish what they have begun.
   say(rank, mpi::Clock::now() - begin < std::chrono::seconds(2) ? "at once" : "late");
+  say(rank, group.give_up(Error(Code::kDataLoss, "this comes later"), 0).what());
   group.flush_end();
+}
+
+// Rank 0 ends the group while rank 1 does not listen. When rank 2 knows, rank 1 has been told, too;
+// then its application gives another reason.
+void told(Code code) {
+  const auto group = make_mpi_communicator();
+  group->barrier();
+  testing::DirectoryStore store(std::getenv("COHORT_TEST_STORE"));
+  const int rank = group->rank();
+  if (rank == 0) {
+    store.get("deaf", std::chrono::minutes(1));
+    group->abort(Error(code, "rank 1 does not come", "rank 1"));
+  } else if (rank == 1) {
+    store.set("deaf", "");
+    store.get("told", std::chrono::minutes(1));
+    group->abort(Error(Code::kUnavailable, "rank 1 was started again", "rank 1"));
+  }
+  for (int call = 0; call < 2; ++call) expect_error(rank, [&] { group->barrier(); });
+  if (rank == 2) store.set("told", "");
+}
+
+// Rank 2 ends the group while a message moves, of which rank 1 takes no more than its beginning:
+// the limit of rank 0 comes before it has no more patience.
+void ended_while_moving() {
+  std::vector<char> data(size_t{16} << 20);
+  const auto group =
+      make_mpi_communicator({.time_limit_seconds = launched_rank() == 0 ? 2.0 : 60.0});
+  testing::DirectoryStore store(std::getenv("COHORT_TEST_STORE"));
+  char byte = 0;
+  if (group->rank() == 0) {
+    const int64_t sending = group->start_send({data.data(), std::ssize(data), 1, 5});
+    group->send(&byte, 1, 1, 6);
+    expect_error(0, [&] { group->wait(sending); });
+    expect_error(0, [&] { group->barrier(); });
+    store.set("over", "");
+  } else if (group->rank() == 1) {
+    group->start_receive({data.data(), std::ssize(data), 0, 5});
+    group->receive(&byte, 1, 0, 6);  // it has asked for the other one by then
+    store.set("asked", "");
+    store.get("over", std::chrono::minutes(1));
+  } else {
+    store.get("asked", std::chrono::minutes(1));
+    group->abort(Error(Code::kAborted, "enough"));
+  }
 }
 
 // How many bytes a message is said to have, and how many come with that.
@@ -420,6 +465,9 @@ const std::map<std::string, std::function<void()>> kActs = {
     {"stalled", stalled},
     {"stopped", stopped},
     {"lost", lost},
+    {"told", [] { told(Code::kDeadlineExceeded); }},
+    {"told_of_a_loss", [] { told(Code::kUnavailable); }},
+    {"ended_while_moving", ended_while_moving},
     {"wrong_sizes", wrong_sizes},
     {"again", again},
     {"killed", killed},

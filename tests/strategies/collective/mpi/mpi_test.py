@@ -88,6 +88,10 @@ class Act(unittest.TestCase):
         self.assertEqual(code, status, output)
         return lines(output), output
 
+    def act_with_store(self, ranks, name):
+        with tempfile.TemporaryDirectory() as store:
+            return self.act(ranks, name, COHORT_TEST_STORE=store)
+
 
 class Conformance(unittest.TestCase):
     def conform(self, ranks):
@@ -164,7 +168,22 @@ class Ends(Act):
 
     def test_a_rank_that_the_application_gives_up_is_not_waited_for(self):
         said, output = self.act(2, "lost")
-        self.assertEqual(said[0], ["soon UNAVAILABLE: worker:1 is gone (peer worker:1)", "at once"], output)
+        gone = "UNAVAILABLE: worker:1 is gone (peer worker:1)"
+        self.assertEqual(said[0], [f"soon {gone}", "at once", gone], output)
+
+    def test_an_error_that_was_told_comes_before_one_that_is_given_later(self):
+        said, output = self.act_with_store(3, "told")
+        first = "soon DEADLINE_EXCEEDED: rank 1 does not come (peer rank 1)"
+        self.assertEqual(said, {r: [first] * 2 for r in range(3)}, output)
+
+    def test_why_a_rank_is_gone_the_application_knows_better(self):
+        said, output = self.act_with_store(3, "told_of_a_loss")
+        told, known = (f"soon UNAVAILABLE: rank 1 {why} (peer rank 1)" for why in ("does not come", "was started again"))
+        self.assertEqual(said, {0: [told] * 2, 1: [known] * 2, 2: [told] * 2}, output)
+
+    def test_a_limit_that_comes_after_the_end_of_a_group_is_not_the_reason_for_it(self):
+        said, output = self.act_with_store(3, "ended_while_moving")
+        self.assertEqual(said, {0: ["soon ABORTED: enough"] * 2}, output)
 
     def test_sizes_that_are_not_those_of_what_comes_are_errors(self):
         said, output = self.act(2, "wrong_sizes")
@@ -217,8 +236,7 @@ class Start(Act):
         self.assertEqual(self.act(3, "world")[0], {r: ["started by MPI, one of 3, sum 3"] for r in range(3)})
 
     def test_who_gave_up_waiting_for_the_others_may_try_again(self):
-        with tempfile.TemporaryDirectory() as store:
-            said, output = self.act(2, "second_attempt", COHORT_TEST_STORE=store)
+        said, output = self.act_with_store(2, "second_attempt")
         given_up, *later = said[0]
         self.assertEqual(
             given_up, "soon DEADLINE_EXCEEDED: not all 2 processes of MPI have made their communicator within 0.1 s", output
