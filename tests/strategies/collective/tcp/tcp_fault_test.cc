@@ -1,4 +1,6 @@
 // Groups whose network fails: right numbers, or an error on every rank in time; nothing else.
+#include <future>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -228,6 +230,42 @@ TEST(TcpFaults, AStallIsAnErrorOnAllRanksWhenTheCallsLimitIsOver) {
       group.work(rounds_of_calls);
       group.expect_errors({Code::kDeadlineExceeded});
     }
+}
+
+// Rank 2 waits for what rank 0 has sent; rank 0 waits in the next call, to which rank 1 comes when
+// it has been said to be missing.
+TEST(TcpFaults, WhoWaitsOneCallBeforeOrAfterIsNotMissing) {
+  std::once_flag once;
+  std::promise<std::string> warning;
+  const auto warned = warning.get_future().share();
+  const auto notice = [&](const std::string& line) {
+    std::call_once(once, [&] { warning.set_value(line); });
+  };
+  // Past the news of the call, within its data.
+  const int64_t in_data = kGreeting + 2 * kHeader + 1;
+  FaultyGroup group({{Kind::kStall, Direction::kToClient, in_data, kCollectives}},
+                    {.timeout = seconds(3), .stall = {milliseconds(300), notice}});
+  group.work([&](Communicator& c) {
+    std::vector<char> data(1000);
+    c.broadcast(data.data(), data.data(), std::ssize(data), kCalled);
+    if (c.rank() == 1) {
+      EXPECT_EQ(warned.wait_for(kBound), std::future_status::ready);
+    }
+    c.barrier();
+  });
+  ASSERT_EQ(warned.wait_for(seconds(0)), std::future_status::ready);
+  const std::string line = warned.get();
+  EXPECT_EQ(line.find("warning: rank 0 at "), 0u) << line;
+  EXPECT_NE(line.find(" in a barrier for rank 1 at "), std::string::npos) << line;
+  EXPECT_EQ(line.find("rank 2"), std::string::npos) << line;
+  group.expect_errors({Code::kDeadlineExceeded});
+  for (const auto& error : group.errors()) {
+    ASSERT_TRUE(error) << group.text();
+    for (const char* part :
+         {"rank 2 at ", " in a broadcast of 1000 bytes from rank 0 for rank 0 at ",
+          ", whose data did not come"})
+      EXPECT_NE(error->message().find(part), std::string::npos) << group.text();
+  }
 }
 
 TEST(TcpFaults, ABrokenConnectionIsNamedByItsTask) {
