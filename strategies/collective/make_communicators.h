@@ -44,9 +44,10 @@ struct GroupOptions {
   // Of a rank that waits for others; without one, stall_warning_asked_for().
   std::optional<StallWarning> stall = {};
   // Of TCP, as in TcpOptions: where this process's ranks listen and the others reach them (with
-  // several ranks the port must be 0), certificates, the job for which they may be, whether plain
-  // text may go beyond this host, and whether payloads carry checks.
+  // several ranks the port must be 0), what errors call that, certificates, the job for which they
+  // may be, whether plain text may go beyond this host, and whether payloads carry checks.
   std::string address = "127.0.0.1:0";
+  std::string address_as_written = {};
   TlsFiles tls = {};
   std::string job_id = {};
   bool allow_plaintext = false;

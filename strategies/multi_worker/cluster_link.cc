@@ -41,11 +41,12 @@ void report_to(Membership& membership, const Error& error) {
 class ClusterLink final : public WorkerLink {
  public:
   ClusterLink(std::unique_ptr<Membership> membership, CommunicationBackend backend,
-              std::string address, const MembershipOptions& options)
+              std::string address, std::string address_as_written, const MembershipOptions& options)
       : membership_(std::move(membership)),
         user_store_(membership_->store(), "user/"),
         backend_(backend),
         address_(std::move(address)),
+        address_as_written_(std::move(address_as_written)),
         tls_(options.tls),
         allow_plaintext_(options.allow_plaintext),
         watch_(membership_->on_failure([this](const Error&) {
@@ -128,6 +129,7 @@ class ClusterLink final : public WorkerLink {
          .backend = backend_,
          .limit = limit,
          .address = address_,
+         .address_as_written = address_as_written_,
          .tls = tls_,
          .job_id = membership_->job_id(),
          .allow_plaintext = allow_plaintext_,
@@ -146,7 +148,7 @@ class ClusterLink final : public WorkerLink {
   const std::shared_ptr<Membership> membership_;
   PrefixedStore user_store_;  // groups keep theirs under their names, which begin otherwise
   const CommunicationBackend backend_;
-  const std::string address_;
+  const std::string address_, address_as_written_;
   const TlsFiles tls_;
   const bool allow_plaintext_;
   const std::shared_ptr<Sent> sent_ = std::make_shared<Sent>();  // communicators may outlive this
@@ -168,7 +170,8 @@ std::shared_ptr<WorkerLink> join_cluster(const ClusterResolver& resolver,
   check_own_name(resolver);
   auto membership = Membership::join(resolver, options);
   const std::string host = own_host(resolver, [&] { return membership->failure(); });
-  return std::make_shared<ClusterLink>(std::move(membership), backend, any_port(host), options);
+  return std::make_shared<ClusterLink>(std::move(membership), backend, any_port(host),
+                                       own_address_as_written(resolver), options);
 }
 
 }  // namespace cohort

@@ -9,8 +9,6 @@
 
 #include "core/base/error.h"
 #include "core/base/start_threads.h"
-#include "core/base/system_error.h"
-#include "strategies/cluster/net/port_holder.h"
 #include "strategies/cluster/net/socket.h"
 
 namespace cohort::coordination {
@@ -60,13 +58,8 @@ void Listener::open(const std::string& name, const Address& address,
   // A name may stand for addresses that this host lacks, such as ::1; a port in use is a mistake.
   if (!sockets_.empty() && error != EADDRINUSE) return;
   sockets_.clear();
-  const std::string what = str("the ", name, " cannot listen at ", address.text());
-  if (error == EADDRINUSE)
-    fail(Code::kFailedPrecondition, what, ": ", net::port_in_use(address.port()));
-  if (error == EADDRNOTAVAIL)
-    fail(Code::kFailedPrecondition, what,
-         ": it is no address of this host; check on which host this task is to run");
-  fail(code_of_errno(error), what, ": ", net::error_text(error));
+  net::fail_to_listen(str("the ", name, " cannot listen at ", address.text()), error,
+                      address.port());
 }
 
 void Listener::run() {

@@ -22,9 +22,8 @@ class Listener {
   using Accepted = std::function<void(int descriptor)>;
 
   // Listens at all of `endpoints` that this host has, which are those of `address`, for who is
-  // called `name` ("leader"). kFailedPrecondition when the port is in use or the address is not of
-  // this host; else the code_of_errno() of what the system objects to, such as kPermissionDenied
-  // for a port that it keeps for others. Names all three.
+  // called `name` ("leader"). Errors are those of net::fail_to_listen(), such as kPermissionDenied
+  // for a port that the system keeps for others.
   Listener(const std::string& name, const Address& address,
            const std::vector<net::InternetAddress>& endpoints, Accepted accepted);
   ~Listener();

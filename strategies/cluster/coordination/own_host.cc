@@ -114,4 +114,9 @@ std::string own_host(const ClusterResolver& resolver,
   fail(Code::kUnavailable, "cannot reach the leader at ", leader->text());
 }
 
+std::string own_address_as_written(const ClusterResolver& resolver) {
+  const auto own = own_address(resolver);
+  return own ? with_source(*own, resolver) : "";
+}
+
 }  // namespace cohort

@@ -22,4 +22,8 @@ void check_own_name(const ClusterResolver& resolver);
 std::string own_host(const ClusterResolver& resolver,
                      const std::function<std::optional<Error>()>& failure);
 
+// This task's address as the cluster names it, and where that was written, for errors: "h1:2222
+// (TF_CONFIG.cluster.worker[0])". "" where the cluster does not say.
+std::string own_address_as_written(const ClusterResolver& resolver);
+
 }  // namespace cohort

@@ -8,6 +8,8 @@
 #include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/system_error.h"
+#include "strategies/cluster/net/port_holder.h"
 
 namespace cohort::net {
 namespace {
@@ -16,11 +18,22 @@ constexpr int kBacklog = 1024;
 
 }  // namespace
 
-Descriptor listen_on(const InternetAddress& address) {
+Descriptor listen_on(const InternetAddress& address, const std::string& written) {
   Descriptor socket = address.socket(SOCK_NONBLOCK);
-  if (address.bind(socket) != 0 || listen(socket.get(), kBacklog) != 0)
-    fail(Code::kUnavailable, "cannot listen on ", address.text(), ": ", error_text(errno));
-  return socket;
+  if (address.bind(socket) == 0 && listen(socket.get(), kBacklog) == 0) return socket;
+  const int error = errno;
+  fail_to_listen(str("cannot listen at ", written.empty() ? address.text() : written), error,
+                 address.port());
+}
+
+void fail_to_listen(const std::string& what, int error, int port) {
+  // Port 0 stands for any, of which none is left.
+  if (error == EADDRINUSE && port != 0)
+    fail(Code::kFailedPrecondition, what, ": ", port_in_use(port));
+  if (error == EADDRNOTAVAIL)
+    fail(Code::kFailedPrecondition, what,
+         ": it is no address of this host; check on which host this task is to run");
+  fail(code_of_errno(error), what, ": ", error_text(error));
 }
 
 Descriptor start_connecting(const InternetAddress& address) {

@@ -10,8 +10,13 @@
 // What is done to sockets of TCP.
 namespace cohort::net {
 
-// A non-blocking socket that listens on `address`. kUnavailable names the address.
-Descriptor listen_on(const InternetAddress& address);
+// A non-blocking socket that listens at `address`, which errors call `written`, or where that is
+// empty, by its own text. They are those of fail_to_listen().
+Descriptor listen_on(const InternetAddress& address, const std::string& written = {});
+// Throws why somebody cannot listen, which has set errno to `error`; `what`: "the leader cannot
+// listen at h1:2222". kFailedPrecondition where `port` is in use, and where the address is not of
+// this host; else the code_of_errno().
+[[noreturn]] void fail_to_listen(const std::string& what, int error, int port);
 // Begins to connect; the socket, which does not block, becomes writable when that has ended.
 // kUnavailable where it cannot even begin.
 Descriptor start_connecting(const InternetAddress& address);

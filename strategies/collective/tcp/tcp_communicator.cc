@@ -19,6 +19,7 @@
 #include "strategies/collective/tcp/mesh.h"
 #include "strategies/collective/tcp/messages.h"
 #include "strategies/collective/tcp/operations.h"
+#include "strategies/collective/tcp/own_listener.h"
 #include "strategies/collective/tcp/payload_setting.h"
 
 namespace cohort {
@@ -462,14 +463,11 @@ std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int ra
   const auto deadline = Clock::now() + options.join_timeout;
   const auto security = std::make_shared<const coordination::Security>(
       options.tls, options.allow_plaintext, process_environment);
-  const net::InternetAddress asked =
-      net::InternetAddress::parse(options.address, "TcpOptions::address");
-  check_address(asked, *security, "the address of this rank");
-  const net::Descriptor listener = net::listen_on(asked);
+  const OwnListener own = listen_for_others(store, rank, options, *security, deadline);
   const Joining joining(store, rank, size, options, *security, deadline);
-  joining.announce(listener);
-  auto communicator = connected(joining.members(), listener, options, asked.with_port(0), security,
-                                [&store] { store.check(); });
+  joining.announce(own.socket);
+  auto communicator = connected(joining.members(), own.socket, options, own.address.with_port(0),
+                                security, [&store] { store.check(); });
   joining.forget();
   return communicator;
 }

@@ -18,6 +18,9 @@ struct TcpOptions {
   // Where this rank listens, and where the others reach it: "host:port". Port 0 lets the system
   // choose one. The port is closed again when all ranks are connected.
   std::string address = "127.0.0.1:0";
+  // What errors call it: as people know it, and where it was written, as in "h1:2222
+  // (TF_CONFIG.cluster.worker[1])". Where empty, it speaks for itself.
+  std::string address_as_written = {};
   // With certificates, ranks talk by TLS and no other way, all or none of them. Where empty:
   // COHORT_TLS_CERT, COHORT_TLS_KEY, COHORT_TLS_CA, COHORT_TLS_LEADER_NAME. The certificate of a
   // rank that is called carries COHORT_TLS_LEADER_NAME or else the host of its address; or it is
@@ -72,8 +75,10 @@ struct TcpOptions {
 // Besides the errors of Communicator: kUnavailable names a rank that cannot be reached any more,
 // kDeadlineExceeded those for which a call waited too long, kDataLoss one that sent what cannot be
 // right; on all ranks. kInvalidArgument and kFailedPrecondition for options and ranks that cannot
-// be; while the group forms, kPermissionDenied for certificates, and kFailedPrecondition where some
-// ranks have certificates and others have none, each with the peer.
+// be, an address that is not of this host, and a name of this rank that stays unknown while it
+// waits for that, as it does for other ranks; kCancelled after an interrupt meanwhile. While the
+// group forms, kPermissionDenied for certificates, and kFailedPrecondition where some ranks have
+// certificates and others have none, each with the peer.
 std::unique_ptr<Communicator> make_tcp_communicator(KeyValueStore& store, int rank, int size,
                                                     const TcpOptions& options = {});
 

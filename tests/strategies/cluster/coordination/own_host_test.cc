@@ -116,6 +116,13 @@ TEST(OwnHost, IsWhatTheClusterCallsItOrWhatReachesTheLeader) {
   EXPECT_EQ(own_host(ranked(0, 2222), kWell), "127.0.0.1");
 }
 
+TEST(OwnAddress, IsTheOneThatWasWrittenAndWhere) {
+  EXPECT_EQ(own_address_as_written(worker(1, {"10.0.0.1:2222", "[0:0::2]:2222"})),
+            "[::2]:2222 (the program)");
+  EXPECT_THAT(own_address_as_written(ranked(0, 2222)), HasSubstr(" (MASTER_ADDR, MASTER_PORT"));
+  EXPECT_EQ(own_address_as_written(ranked(1, 2222)), "");
+}
+
 // What is sent to a listener whose queue is full is lost, as on the way to a host that is cut off.
 TEST(OwnHost, IsNotWaitedForWhenTheJobHasFailed) {
   const net::InternetAddress any;

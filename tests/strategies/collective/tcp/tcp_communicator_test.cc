@@ -1,11 +1,19 @@
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <map>
 #include <mutex>
 #include <poll.h>
 #include <set>
+#include <sys/mount.h>
+#include <system_error>
 #include <thread>
+#include <utility>
 
+#include "core/base/notice.h"
+#include "core/base/program.h"
 #include "strategies/cluster/coordination/in_memory_store.h"
 #include "strategies/cluster/net/socket.h"
 #include "strategies/collective/tcp/frame.h"
@@ -13,6 +21,7 @@
 #include "tests/testing/eventually.h"
 #include "tests/testing/few_descriptors.h"
 #include "tests/testing/resources.h"
+#include "tests/testing/small_disk.h"
 
 namespace cohort::testing {
 namespace {
@@ -312,6 +321,126 @@ TEST(TcpCommunicatorTest, AThousandGroupsLeaveNothingBehind) {
   // The system may list a thread for a moment after it was joined.
   EXPECT_TRUE(eventually([&] { return resources_of().threads <= before.threads; }));
   EXPECT_EQ(resources_of().descriptors, before.descriptors);
+}
+
+TEST(TcpCommunicatorTest, AnOwnAddressThatIsNotOfThisHostIsAnErrorAtOnce) {
+  InMemoryStore store;
+  const Error error = error_of([&] {
+    make_tcp_communicator(store, 1, 2,
+                          {.address = "192.0.2.9:0",
+                           .address_as_written = "192.0.2.9:2222 (TF_CONFIG.cluster.worker[1])",
+                           .allow_plaintext = true});
+  });
+  EXPECT_EQ(error.code(), Code::kFailedPrecondition);
+  EXPECT_EQ(error.message(),
+            "cannot listen at 192.0.2.9:2222 (TF_CONFIG.cluster.worker[1]): it is no address of "
+            "this host; check on which host this task is to run");
+}
+
+TEST(TcpCommunicatorTest, AnOwnNameThatStaysUnknownIsAMistakeOfItsRank) {
+  InMemoryStore store;
+  const Error error = error_of([&] {
+    make_tcp_communicator(store, 1, 2,
+                          {.address = "no-such-host.invalid:0",
+                           .address_as_written = "no-such-host.invalid:2222 (TF_CONFIG)",
+                           .tasks = {"worker:0", "worker:1"},
+                           .join_timeout = milliseconds(300)});
+  });
+  EXPECT_EQ(error.code(), Code::kFailedPrecondition);
+  for (const char* part : {"worker:1 has waited for ",
+                           " for its own address: no-such-host.invalid:2222 (TF_CONFIG): the name "
+                           "no-such-host.invalid is not known"})
+    EXPECT_NE(error.message().find(part), std::string::npos) << error.message();
+}
+
+// Of a job that has failed.
+class FailedStore : public InMemoryStore {
+ public:
+  void check() const override { fail(Code::kUnavailable, "worker:0 is lost"); }
+};
+
+TEST(TcpCommunicatorTest, NobodyWaitsForAnOwnNameAfterAFailureOrAnInterrupt) {
+  const TcpOptions options{.address = "no-such-host.invalid:0", .join_timeout = kHangLimit};
+  FailedStore failed;
+  EXPECT_EQ(error_of([&] { make_tcp_communicator(failed, 1, 2, options); }).message(),
+            "worker:0 is lost");
+  InMemoryStore store;
+  request_stop(StopRequest::kInterrupt);
+  const Error error = error_of([&] { make_tcp_communicator(store, 1, 2, options); });
+  init();  // forgets it
+  EXPECT_EQ(error.code(), Code::kCancelled);
+  EXPECT_NE(error.message().find("no-such-host.invalid is not known"), std::string::npos)
+      << error.message();
+}
+
+// What this process has as /etc/hosts; it has mounts of its own.
+class OwnHosts {
+ public:
+  explicit OwnHosts(const std::string& name) {
+    write(name);
+    if (mount(file_.c_str(), kHosts, nullptr, MS_BIND, nullptr) != 0)
+      throw std::system_error(errno, std::generic_category(), kHosts);
+  }
+  ~OwnHosts() {
+    umount2(kHosts, MNT_DETACH);
+    std::remove(file_.c_str());
+  }
+  OwnHosts(const OwnHosts&) = delete;
+  OwnHosts& operator=(const OwnHosts&) = delete;
+
+  // `name`: "127.0.0.1 h1"
+  void write(const std::string& name) {
+    std::ofstream(file_) << "127.0.0.1 localhost\n" << name << '\n';
+  }
+
+ private:
+  static constexpr const char* kHosts = "/etc/hosts";
+  const std::string file_ = ::testing::TempDir() + "own_hosts";
+};
+
+// Rank 1 is late.invalid, which stands for 127.0.0.1 once it has waited for 5 s, and before that
+// for what `before` says.
+void expect_waits_for_own_name(const std::string& before, const std::string& why) {
+  OwnHosts hosts(before);
+  std::promise<std::string> promise;
+  set_notice_sink([&, told = false](std::string_view lines) mutable {
+    if (lines.find(": waiting for ") != std::string_view::npos && !std::exchange(told, true))
+      promise.set_value(std::string(lines));
+  });
+  InMemoryStore store;
+  Group group(2);
+  const auto join = [&](int rank, const std::string& address) {
+    group[static_cast<size_t>(rank)] = make_tcp_communicator(store, rank, 2,
+                                                             {.address = address,
+                                                              .allow_plaintext = true,
+                                                              .tasks = {"worker:0", "worker:1"},
+                                                              .join_timeout = kHangLimit});
+  };
+  auto first = std::async(std::launch::async, join, 0, "127.0.0.1:0");
+  auto second = std::async(std::launch::async, join, 1, "late.invalid:0");
+  auto line = promise.get_future();
+  const bool told = line.wait_for(kHangLimit) == std::future_status::ready;
+  hosts.write("127.0.0.1 late.invalid");
+  first.get();
+  second.get();
+  set_notice_sink({});
+  ASSERT_TRUE(told);
+  const std::string text = line.get();
+  for (const std::string& part :
+       {std::string("cohort: worker:1: waiting for its own address since "), why})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  on_ranks(group, [](int /*rank*/, Communicator& communicator) { communicator.barrier(); });
+}
+
+TEST(TcpCommunicatorTest, AnOwnNameThatBecomesKnownLateIsWaitedFor) {
+  if (!SmallDisk::refusal().empty()) GTEST_SKIP() << SmallDisk::refusal();
+  expect_waits_for_own_name("", "the name late.invalid is not known");
+}
+
+// As when the host that had it before is gone, and not all have heard of it.
+TEST(TcpCommunicatorTest, AnOwnNameThatStillStandsForAnotherHostIsWaitedFor) {
+  if (!SmallDisk::refusal().empty()) GTEST_SKIP() << SmallDisk::refusal();
+  expect_waits_for_own_name("192.0.2.9 late.invalid", "it is no address of this host");
 }
 
 }  // namespace
