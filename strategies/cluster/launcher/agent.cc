@@ -172,8 +172,7 @@ void Agent::finish_connecting(Time now) {
 }
 
 void Agent::join() {
-  const auto here = nodes().host.empty() ? net::InternetAddress::of(connecting_)
-                                         : net::InternetAddress::resolve(nodes().host, 0)[0];
+  const net::InternetAddress here = find_host();
   if (!ports_) reserve_ports(here);
   Node node = ports_->describe(nodes().host.empty() ? here.host() : nodes().host);
   node.rank = server_ ? 0 : nodes().rank;  // whoever serves is the first, also without --node_rank
@@ -181,6 +180,15 @@ void Agent::join() {
       security_.connect(std::exchange(connecting_, {}), net::Stream::End::kCaller), patience(),
       [this](const net::Stream& link) { security_.check_name(link, nodes().rendezvous.host()); });
   channel_->send(Join{kProtocol, nodes().job_id, terms(), std::move(node)});
+}
+
+net::InternetAddress Agent::find_host() const {
+  if (nodes().host.empty()) return net::InternetAddress::of(connecting_);
+  try {
+    return net::InternetAddress::resolve(nodes().host, 0)[0];
+  } catch (const Error& unknown) {
+    invalid("--host=", nodes().host, ": ", unknown.message());
+  }
 }
 
 void Agent::reserve_ports(const net::InternetAddress& here) {

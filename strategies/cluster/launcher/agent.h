@@ -33,8 +33,8 @@ class Agent {
   // Errors: kDeadlineExceeded when there is no rendezvous for too long, those of a refusal,
   // kFailedPrecondition where plain text is not allowed or only one side speaks it, and where this
   // is node 0 and its host has not the rendezvous' address, or its port is taken; kPermissionDenied
-  // for certificates, kInvalidArgument where --host is no address of this host, kResourceExhausted
-  // where tasks get no ports.
+  // for certificates, kInvalidArgument where --host is not known or no address of this host,
+  // kResourceExhausted where tasks get no ports.
   void step();
   bool has_joined() const { return has_joined_; }
   // What this node is to do: Start, Settle, End or Signal, the latter three with texts fit for a
@@ -72,6 +72,8 @@ class Agent {
   // Whether the connection is there by now.
   void finish_connecting(Time now);
   void join();
+  // Where its tasks are.
+  net::InternetAddress find_host() const;
   void reserve_ports(const net::InternetAddress& here);
 
   void listen(Time now);

@@ -361,6 +361,13 @@ TEST(NodesTest, RefuseAHostThatIsNotTheirs) {
                                            "host"));
 }
 
+TEST(NodesTest, RefuseAHostThatNobodyKnows) {
+  Nodes nodes({"--nnodes=2", "--host=no-such-host.invalid"});
+  EXPECT_EQ(nodes.start_rank(0).wait(), 2);
+  EXPECT_THAT(nodes[0].errors(),
+              HasSubstr("--host=no-such-host.invalid: the name no-such-host.invalid is not known"));
+}
+
 TEST(NodesTest, AreWarnedOfARendezvousThatNoOtherHostReaches) {
   // A name of 127.0.0.1, as a host's own is in some /etc/hosts.
   const std::string rendezvous = "--rendezvous=0x7f000001:" + std::to_string(free_port());
