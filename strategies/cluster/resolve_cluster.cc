@@ -69,10 +69,22 @@ std::string hint_of(const Environment& environment) {
     return "this is a pod of an indexed Job, which needs COHORT_KUBERNETES_SERVICE and "
            "COHORT_KUBERNETES_PODS to be a cluster";
   }
-  if (environment("RANK").has_value() != environment("WORLD_SIZE").has_value()) {
-    const bool rank = environment("RANK").has_value();
-    return str(rank ? "RANK" : "WORLD_SIZE", " is set, which needs ", rank ? "WORLD_SIZE" : "RANK",
-               " beside it to be a cluster");
+  for (const char* name : {"COHORT_KUBERNETES_SERVICE", "COHORT_KUBERNETES_PODS"}) {
+    if (environment(name)) {
+      return str(name,
+                 " is set, and JOB_COMPLETION_INDEX is not, as in the pods of a Job without "
+                 "completionMode: Indexed, which it needs to be a cluster");
+    }
+  }
+  struct Pair {
+    const char* sign;
+    const char* missing;
+  };
+  for (const auto& [sign, missing] :
+       {Pair{"RANK", "WORLD_SIZE"}, Pair{"WORLD_SIZE", "RANK"},
+        Pair{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, Pair{"PMI_SIZE", "PMI_RANK"}}) {
+    if (environment(sign) && !environment(missing))
+      return str(sign, " is set, which needs ", missing, " beside it to be a cluster");
   }
   return "";
 }

@@ -85,6 +85,11 @@ TEST(ResolveCluster, OutsideAStepTheHintAndTheReasonSayWhatIsMissing) {
          "COHORT_KUBERNETES_SERVICE");
   expect({{"RANK", "0"}, {"MASTER_ADDR", "a"}}, "RANK is set, which needs WORLD_SIZE");
   expect({{"WORLD_SIZE", "2"}}, "WORLD_SIZE is set, which needs RANK");
+  expect({{"OMPI_COMM_WORLD_SIZE", "2"}}, "_SIZE is set, which needs OMPI_COMM_WORLD_RANK");
+  expect({{"PMI_SIZE", "2"}}, "PMI_SIZE is set, which needs PMI_RANK");
+  for (const std::string name : {"COHORT_KUBERNETES_SERVICE", "COHORT_KUBERNETES_PODS"})
+    expect({{name, "2"}, {"HOSTNAME", "train-x7k2p"}},
+           name + " is set, and JOB_COMPLETION_INDEX is not");
 }
 
 TEST(ResolveCluster, AProgramThatIsMeantToBeOnItsOwnGetsNoHint) {
@@ -92,7 +97,8 @@ TEST(ResolveCluster, AProgramThatIsMeantToBeOnItsOwnGetsNoHint) {
        {Variables{{"PATH", "/bin"}},
         Variables{{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "1"}, {"SLURM_JOB_NUM_NODES", "1"}},
         Variables{{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "4"}, {"TF_CONFIG", "{}"}},
-        Variables{{"JOB_COMPLETION_INDEX", "0"}, {"TF_CONFIG", "{}"}}})
+        Variables{{"JOB_COMPLETION_INDEX", "0"}, {"TF_CONFIG", "{}"}},
+        Variables{{"COHORT_KUBERNETES_SERVICE", "s"}, {"TF_CONFIG", "{}"}}})
     EXPECT_EQ(resolve_cluster(environment(variables)).hint, "");
 }
 
