@@ -24,6 +24,11 @@ namespace {
 // killed that were adopted in the meantime.
 constexpr std::chrono::seconds kPatience(5);
 constexpr int kKillInterval = 10;  // milliseconds
+// How long the one at fault may take to say so and end, once those have ended that were told of it:
+// whoever leads a job does so up to 2 s later than they, for their connections to close.
+constexpr std::chrono::seconds kTimeForCause(3);
+// Of failures: how likely they are the cause of others.
+constexpr int kWeightOfCause = 2, kWeightOfConsequence = 1;
 
 std::string prefix(const std::string& name, size_t task, bool coloured) {
   constexpr int kColours[] = {36, 33, 35, 32, 34};  // red is left to errors
@@ -50,6 +55,11 @@ bool send(pid_t pid, int signal) {
 
 // As a task is that has been told of another one's error.
 bool was_aborted(ExitStatus status) { return status.code() == exit_code(Code::kAborted); }
+
+// Or that misses another.
+bool may_be_victim(ExitStatus status) {
+  return was_aborted(status) || status.code() == exit_code(Code::kUnavailable);
+}
 
 // Of a task that is started again alone, it goes on where its last process ended.
 Log open_log(const std::string& log_dir, Restarts restarts, const Task& task, const char* stream) {
@@ -240,7 +250,7 @@ void Attempt::follow(const Message& order) {
       pass_on(signal->number, origin);
     }
   } else if (const auto* settling = std::get_if<Settle>(&order)) {
-    if (phase_ == Phase::kRunning) start_settling(settling->reason);
+    start_settling(*settling);
   } else if (const auto* end = std::get_if<End>(&order)) {
     end_with_others(end->reason);
   }
@@ -338,22 +348,22 @@ bool Attempt::may_be_cause(ExitStatus status) const {
 
 int Attempt::weight(ExitStatus status) const {
   if (status.was_killed_by(passed_on_)) return 0;
-  const bool misses_peer = status.code() == exit_code(Code::kUnavailable);
-  return status.resumable() || misses_peer || was_aborted(status) ? 1 : 2;
+  return status.resumable() || may_be_victim(status) ? kWeightOfConsequence : kWeightOfCause;
 }
 
 void Attempt::advance() {
   if (phase_ >= Phase::kEnding) return;
-  if (failed_ && !tasks_[*failed_].status.resumable()) {
+  if (failed_ && weight_of_failure() == kWeightOfCause) {
     const std::string reason = describe(tasks_[*failed_]);
     tell(End{reason});
     end_with_others(reason);
   } else if (trainers_have_ended() && !setting_.agent) {
     end_all();
-  } else if (phase_ == Phase::kRunning && failed_) {
-    settle(describe(tasks_[*failed_]));
-  } else if (phase_ == Phase::kRunning && has_ended("chief:0")) {
-    settle("chief:0 has finished");
+  } else if (failed_) {
+    const TaskRun& run = tasks_[*failed_];
+    settle({.reason = describe(run), .briefly = may_be_victim(run.status)});
+  } else if (has_ended("chief:0")) {
+    settle({.reason = "chief:0 has finished"});
   }
   if (setting_.agent && trainers_have_ended()) tell_that_trainers_have_ended();
 }
@@ -373,17 +383,20 @@ void Attempt::report_trainers() {
   if (!names.empty()) setting_.note("others have finished; waiting for ", comma_separated(names));
 }
 
-void Attempt::settle(const std::string& reason) {
-  tell(Settle{reason});
-  start_settling(reason);
+void Attempt::settle(const Settle& order) {
+  if (start_settling(order)) tell(order);
 }
 
-void Attempt::start_settling(const std::string& reason) {
-  setting_.note(reason, "; ", what_runs(), " may take ", setting_.options.grace.count(),
-                " s to end");
-  phase_ = Phase::kSettling;
-  start_grace();
-  if (setting_.timeout) deadline_ = std::min(*deadline_, *setting_.timeout);
+bool Attempt::start_settling(const Settle& order) {
+  const Phase phase = order.briefly ? Phase::kAwaitingCause : Phase::kSettling;
+  if (phase_ >= phase) return false;
+  std::chrono::duration<double> time = setting_.options.grace;
+  if (order.briefly) time = std::min<std::chrono::duration<double>>(time, kTimeForCause);
+  setting_.note(order.reason, "; ", what_runs(), " may take ", time.count(), " s to end");
+  phase_ = phase;
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(time);
+  deadline_ = deadline_ ? std::min(*deadline_, end) : end;
+  return true;
 }
 
 void Attempt::end_all() {
@@ -406,12 +419,14 @@ void Attempt::start_grace() {
 void Attempt::check_deadline() {
   if (is_over()) return;
   if (phase_ == Phase::kKilling) send_to_all(SIGKILL);
-  if (!deadline_ || Clock::now() < *deadline_) return;
+  const bool is_in_vain = phase_ == Phase::kAwaitingCause && !any_may_end();
+  if (!is_in_vain && (!deadline_ || Clock::now() < *deadline_)) return;
   switch (phase_) {
     case Phase::kRunning:
       time_out();
       break;
     case Phase::kSettling:
+    case Phase::kAwaitingCause:
       if (setting_.timeout && *deadline_ == *setting_.timeout && !failed_) return time_out();
       setting_.note("ending ", what_runs());
       end_all();
@@ -446,6 +461,11 @@ void Attempt::send_to_orphans(int signal) {
     if (sent_to_.contains(-getpgid(pid)) || !sent_to_.insert(pid).second) continue;
     send(pid, signal);
   }
+}
+
+bool Attempt::any_may_end() const {
+  return std::any_of(tasks_.begin(), tasks_.end(),
+                     [](const TaskRun& run) { return !run.ended && !is_stopped(run.pid); });
 }
 
 bool Attempt::has_ended(const std::string& name) const {

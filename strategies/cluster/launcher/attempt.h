@@ -96,8 +96,9 @@ class Attempt {
   // In the order in which an attempt may pass through them.
   enum class Phase {
     kRunning,
-    kSettling,  // one task has said that the run is over: the others may end by themselves
-    kEnding,    // all have been asked to end
+    kSettling,       // one task has said that the run is over: the others may end by themselves
+    kAwaitingCause,  // one has failed, perhaps because of another, which may yet say so and end
+    kEnding,         // all have been asked to end
     kKilling,
   };
 
@@ -141,8 +142,9 @@ class Attempt {
   // Says from time to time who trains on though another one has finished, as long as nobody has
   // been asked to end: a stopped task would do so for ever.
   void report_trainers();
-  void settle(const std::string& reason);
-  void start_settling(const std::string& reason);
+  void settle(const Settle& order);
+  // False when it has gone as far already.
+  bool start_settling(const Settle& order);
   void end_with_others(const std::string& reason);
   // Asks all processes to end. What becomes of them then is no failure of theirs.
   void end_all();
@@ -155,6 +157,8 @@ class Attempt {
   // To what tasks have left behind, as far as it has not got it yet: the children of a process that
   // has ended meanwhile come to this one only then.
   void send_to_orphans(int signal);
+  // Whether a task may end by itself; one that is stopped cannot.
+  bool any_may_end() const;
   bool has_ended(const std::string& name) const;
   bool is_trainer(size_t task) const;
   bool trainers_have_ended() const;

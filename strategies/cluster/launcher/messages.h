@@ -19,7 +19,7 @@ struct Join {
   std::vector<std::pair<std::string, std::string>> terms;
   Node node;
 };
-inline constexpr int kProtocol = 1;
+inline constexpr int kProtocol = 2;
 
 // From the rendezvous: it does not want that node.
 struct Refused {
@@ -44,6 +44,7 @@ struct Start {
 // other nodes, whose attempts do the same.
 struct Settle {  // one task has said that the run is over: the others may end by themselves
   std::string reason;
+  bool briefly = false;  // it has failed, perhaps because of another, which has yet to say so
 };
 struct End {  // all tasks are asked to end; from the rendezvous also when the trainers of all have
   std::string reason;  // "" after a success

@@ -289,6 +289,16 @@ TEST_P(Loops, AnErrorOfOneWorkerEndsAll) {
   for (const int rank : {0, 2}) EXPECT_THAT(last_error(run, rank), HasSubstr("worker:1"));
 }
 
+// Though it ends after the others, which it tells of its error.
+TEST(MultiWorker, AnErrorOfTheChiefBeforeItTrainsIsThatOfTheJob) {
+  for (int i = 0; i < 5; ++i) {
+    const Finished run =
+        finish(launch_of({.workers = 2, .flags = {"--harm=throw", "--at=joined", victim_flag(0)}}));
+    EXPECT_EQ(run.code, exit_code(Code::kResourceExhausted)) << run.errors;
+    EXPECT_THAT(last_error(run, 0), HasSubstr("run out of luck")) << run.errors;
+  }
+}
+
 TEST(MultiWorker, AGradientThatIsNotFiniteIsAnErrorOfAllThatNamesItAndItsWorker) {
   const Finished run = finish(launch_of(
       {.workers = 3, .flags = {"--loop=own", "--non_finite=error", "--step=5", victim_flag(2)}}));

@@ -238,8 +238,10 @@ int main(int argc, char** argv) {
     const Settings s = parse(argc, argv);
     const bool harmed = is_victim(s, resolve_cluster().resolver->world());
     // cohort-run asks the survivors to end at once; they shall show that they end by themselves.
+    // After an error before they train it gives them time, and they shall need no more.
+    const bool throws = s.harm == "throw" && s.at != "joined";
     if ((s.at == "step" || s.at == "save" || s.at == "next" || s.at == "joined" || s.at == "end") &&
-        (s.harm == "kill" || s.harm == "stop" || s.harm == "throw" || s.non_finite == "error"))
+        (s.harm == "kill" || s.harm == "stop" || throws || s.non_finite == "error"))
       std::signal(SIGTERM, SIG_IGN);
     if (harmed && s.at == "start") come_to_harm(s);
     set_global_seed(11);

@@ -74,9 +74,9 @@ TEST(LauncherEnd, IsTheFirstFailure) {
     const std::string failing = std::string(who) + "@";
     const Finished run = finish({.flags = {"--workers=2", "--ps=1", "--chief", "--evaluator"},
                                  .actions = {failing + "print=so far", failing + "complain=so bad",
-                                             failing + "exit=20", "hang"}});
-    EXPECT_EQ(run.code, 20);
-    EXPECT_THAT(run.errors, HasSubstr(std::string(who) + " exited with code 20; ending "));
+                                             failing + "exit=7", "hang"}});
+    EXPECT_EQ(run.code, 7);
+    EXPECT_THAT(run.errors, HasSubstr(std::string(who) + " exited with code 7; ending "));
     EXPECT_THAT(run.errors, HasSubstr("cohort-run: failed: " + std::string(who) + " (pid "));
     EXPECT_THAT(lines_of(run.errors, "cohort-run:   | "), UnorderedElementsAre("so far", "so bad"));
     const auto ended = lines_of(run.errors, "cohort-run: then ");
@@ -85,36 +85,76 @@ TEST(LauncherEnd, IsTheFirstFailure) {
   }
 }
 
-TEST(LauncherEnd, IsTheDeathThatOthersNoticedSooner) {
+// Of two workers: worker:1 ends with `code`, and worker:0, which led it and handles signals, does
+// what `end` says, for which it needs until cohort-run has said `moment`.
+Finished finish_after_another(Code code, const std::string& moment, const std::string& end) {
   const TemporaryFolder folder("launcher");
   Launched launched(
       {.flags = {"--workers=2"},
-       .actions = {"worker:0@await_file=" + folder.path() + "/noticed",
-                   "worker:0@exit=" + std::to_string(exit_code(Code::kUnavailable)),
-                   "handle_signals", "print=ready", "await_file=" + folder.path() + "/dies",
-                   "raise=" + std::to_string(SIGKILL)}});
+       .actions = {"worker:1@await_file=" + folder.path() + "/ready",
+                   "worker:1@exit=" + std::to_string(exit_code(code)), "handle_signals",
+                   "print=ready", "await_file=" + folder.path() + "/late", "complain=why", end}});
   launched.wait_for_output("ready");
-  touch(folder.path() + "/noticed");
-  launched.wait_for_errors("; ending worker:1");
-  touch(folder.path() + "/dies");
-  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
-  EXPECT_THAT(launched.errors(), HasSubstr("failed: worker:1"));
-  EXPECT_THAT(launched.errors(), HasSubstr("then worker:0"));
+  touch(folder.path() + "/ready");
+  launched.wait_for_errors(moment);
+  touch(folder.path() + "/late");
+  const int ended_with = launched.wait();
+  return {ended_with, launched.output(), launched.errors()};
+}
+
+constexpr char kGivenTime[] = "; worker:0 may take 3 s to end\n",
+               kAskedToEnd[] = "cohort-run: ending worker:0\n";
+
+TEST(LauncherEnd, IsTheDeathThatOthersNoticedSooner) {
+  for (const char* moment : {kGivenTime, kAskedToEnd}) {
+    const Finished run =
+        finish_after_another(Code::kUnavailable, moment, "raise=" + std::to_string(SIGKILL));
+    EXPECT_EQ(run.code, 128 + SIGKILL);
+    EXPECT_THAT(run.errors, HasSubstr("failed: worker:0"));
+    EXPECT_THAT(run.errors, HasSubstr("then worker:1 exited with code 24"));
+  }
 }
 
 TEST(LauncherEnd, IsTheErrorThatOthersWereToldOf) {
-  const TemporaryFolder folder("launcher");
-  Launched launched(
-      {.flags = {"--workers=2"},
-       .actions = {"worker:0@await_file=" + folder.path() + "/told",
-                   "worker:0@exit=" + std::to_string(exit_code(Code::kAborted)), "handle_signals",
-                   "print=ready", "await_file=" + folder.path() + "/ends", "exit=7"}});
-  launched.wait_for_output("ready");
-  touch(folder.path() + "/told");
-  launched.wait_for_errors("; ending worker:1");
-  touch(folder.path() + "/ends");
-  EXPECT_EQ(launched.wait(), 7);
-  EXPECT_THAT(launched.errors(), HasSubstr("failed: worker:1"));
+  for (const char* moment : {kGivenTime, kAskedToEnd}) {
+    const Finished run = finish_after_another(Code::kAborted, moment, "exit=7");
+    EXPECT_EQ(run.code, 7);
+    EXPECT_THAT(run.errors, HasSubstr("failed: worker:0"));
+    EXPECT_THAT(run.errors, HasSubstr("then worker:1 exited with code 20"));
+  }
+}
+
+// Whoever has an error may say so after those that were told of it have ended: the leader of a job
+// waits until they have heard. It is not asked to end before it could.
+TEST(LauncherEnd, LeavesTheOneAtFaultTimeToSayWhy) {
+  for (const Code code : {Code::kAborted, Code::kUnavailable}) {
+    const Finished run = finish_after_another(code, kGivenTime, "exit=15");
+    EXPECT_EQ(run.code, 15);
+    EXPECT_EQ(run.output, "[worker:0] ready\n") << "it got a signal";
+    EXPECT_THAT(lines_of(run.errors, "cohort-run:   | "), ElementsAre("ready", "why"));
+  }
+}
+
+// Shown by one of a few runs, as the machine may be busy.
+TEST(LauncherEnd, IsNotPutOffForATaskThatIsStopped) {
+  const std::string code = std::to_string(exit_code(Code::kUnavailable));
+  bool came_at_once = false;
+  for (int i = 0; i < 5 && !came_at_once; ++i) {
+    const TemporaryFolder folder("launcher");
+    Launched launched({.flags = {"--workers=2", "--grace=1000"},
+                       .actions = {"worker:1@raise=" + std::to_string(SIGSTOP),
+                                   "await_file=" + folder.path() + "/go", "exit=" + code}});
+    EXPECT_TRUE(eventually([&] {
+      const std::vector<pid_t> all = processes_of(launched);
+      return std::ranges::any_of(all, is_stopped);
+    }));
+    const auto began = std::chrono::steady_clock::now();
+    touch(folder.path() + "/go");
+    EXPECT_EQ(std::to_string(launched.wait()), code) << launched.errors();
+    EXPECT_THAT(launched.errors(), HasSubstr("then worker:1 was killed by SIGTERM"));
+    came_at_once = std::chrono::steady_clock::now() - began < std::chrono::seconds(2);
+  }
+  EXPECT_TRUE(came_at_once);
 }
 
 TEST(LauncherEnd, NamesSignals) {

@@ -175,7 +175,7 @@ TEST_F(JobStateTest, RefusesWhoDoesNotFitAndNamesBothSides) {
   };
   Join other = greeting("x");
   other.protocol = 7;
-  expect(other, Code::kFailedPrecondition, "x speaks version 7 of the protocol, here version 1");
+  expect(other, Code::kFailedPrecondition, "x speaks version 7 of the protocol, here version 2");
   for (const char* id : {"", "secre", "secrets", "secretsecret", "Secret"}) {
     other = greeting("x");
     other.job_id = id;

@@ -21,6 +21,7 @@ TEST(Messages, AreReadBack) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1})
     EXPECT_EQ(std::get<Signal>(decode(encode(Signal{signal, true, ""}))).number, signal);
   EXPECT_TRUE(std::holds_alternative<Ping>(decode(encode(Ping{}))));
+  EXPECT_TRUE(std::get<Settle>(decode(encode(Settle{"", true}))).briefly);
   EXPECT_EQ(std::get<End>(decode(encode(End{"\xff\n"}))).reason, "\xEF\xBF\xBD\n") << "no UTF-8";
 }
 

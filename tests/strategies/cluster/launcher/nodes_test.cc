@@ -95,6 +95,23 @@ TEST(NodesTest, EndWithTheFirstFailureOfAny) {
   }
 }
 
+TEST(NodesTest, LeaveTheOneAtFaultTimeToSayWhy) {
+  const TemporaryFolder folder("launcher");
+  Nodes nodes({"--nnodes=2"}, {"worker:1@exit=20", "await_file=" + folder.path() + "/late",
+                               "complain=why", "exit=15"});
+  nodes.start_rank(0);
+  nodes.start_rank(1);
+  nodes[0].wait_for_errors("worker:1 exited with code 20 on node 1 (");
+  nodes[0].wait_for_errors("; worker:0 may take 3 s to end\n");
+  touch(folder.path() + "/late");
+  EXPECT_THAT(nodes.wait(), ElementsAre(15, 15)) << nodes.all_errors();
+  for (const size_t i : {0, 1}) {
+    EXPECT_THAT(nodes[i].errors(), HasSubstr(") exited with code 15 on node 0 ("));
+    EXPECT_THAT(nodes[i].errors(), HasSubstr("cohort-run:   | why\n"));
+    EXPECT_THAT(nodes[i].errors(), HasSubstr(") exited with code 20 on node 1 ("));
+  }
+}
+
 TEST(NodesTest, RestartTogether) {
   Nodes nodes(
       {"--nnodes=2", "--restarts=3"},
