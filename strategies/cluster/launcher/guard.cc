@@ -71,6 +71,8 @@ int guarded(const Signals& signals,
     setpgid(0, 0);
     return body(lifeline.read_end);
   }
+  // Another name than the supervisor's: who kills by name (pkill -9) is to meet one of the two.
+  prctl(PR_SET_NAME, "cohort-guard");
   const ExitStatus status = watch(signals, child);
   if (status.was_killed()) {
     std::fprintf(stderr, "cohort-run: the supervisor %s; ending what it started\n",

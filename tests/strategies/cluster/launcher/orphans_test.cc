@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -89,6 +90,27 @@ TEST(LauncherOrphans, AreEndedWhenTheSupervisorIsKilled) {
   kill(supervisor_of(launched), SIGKILL);
   EXPECT_EQ(launched.wait(), 128 + SIGKILL);
   EXPECT_THAT(launched.errors(), HasSubstr("the supervisor was killed by SIGKILL"));
+}
+
+// By which pkill and killall choose processes.
+std::string name_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+  std::string name;
+  std::getline(file, name);
+  return name;
+}
+
+TEST(LauncherOrphans, AreEndedWhenTheLauncherIsKilledByName) {
+  Launched launched(
+      {.flags = {"--workers=2"}, .actions = {"leave_child=daemon", "print=ready", "hang"}});
+  launched.wait_for_output("ready", 2);
+  const pid_t guard = launched.pid(), supervisor = supervisor_of(launched);
+  EXPECT_TRUE(eventually([&] { return name_of(guard) == "cohort-guard"; }));
+  const std::string name = name_of(supervisor);
+  for (const pid_t pid : {guard, supervisor})
+    if (name_of(pid) == name) kill(pid, SIGKILL);
+  EXPECT_EQ(launched.wait(), 128 + SIGKILL);
+  launched.wait_until_nothing_is_left();
 }
 
 }  // namespace
