@@ -42,8 +42,9 @@ void warn_once(std::string_view traffic, std::string_view allowed_by) {
 
 }  // namespace
 
-Security::Security(TlsFiles files, bool allow_plaintext, const Environment& environment)
-    : files_(std::move(files)), plaintext_allowed_by_(allow_plaintext ? "allow_plaintext" : "") {
+Security::Security(TlsFiles files, bool allow_plaintext, const Environment& environment,
+                   std::string_view allowed_by)
+    : files_(std::move(files)), plaintext_allowed_by_(allow_plaintext ? allowed_by : "") {
   warn_of_unknown_settings();
   struct File {
     std::string &path, &content;

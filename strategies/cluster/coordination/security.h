@@ -34,7 +34,9 @@ class Security {
   // unknown settings in the environment of this process.
   // kInvalidArgument where some are given and others are missing, cannot be opened, or hold no PEM;
   // other errors of reading. They name the variable, also of a file that `files` names.
-  Security(TlsFiles files, bool allow_plaintext, const Environment& environment);
+  // `allowed_by`, a literal: how the user has written `allow_plaintext`, for the warning.
+  Security(TlsFiles files, bool allow_plaintext, const Environment& environment,
+           std::string_view allowed_by = "allow_plaintext");
 
   bool encrypted() const { return identity_.has_value(); }
   // Throws kFailedPrecondition where plain text would go beyond this host and nobody has allowed

@@ -44,7 +44,7 @@ std::string file_name(const std::string& path) { return path.substr(path.rfind('
 Agent::Agent(const Options& options, std::function<void(const std::string&)> note)
     : options_(options),
       note_(std::move(note)),
-      security_({}, options.nodes->allow_plaintext, process_environment),
+      security_({}, options.nodes->allow_plaintext, process_environment, "--allow_plaintext"),
       given_id_(coordination::given_job_id(process_environment)),
       clock_(kLongestStep) {
   const Time now = clock_.now();

@@ -69,7 +69,8 @@ std::optional<NodeOptions> parse_node_options(Flags& flags) {
       flags.text("rendezvous", "", "host:port where they meet; node 0 serves it");
   const std::string host = flags.text("host", "", "how other nodes reach this one");
   const std::string job_id =
-      flags.text("job_id", "", "a secret that the nodes of a job share", {.may_be_empty = false});
+      flags.text("job_id", "", "a text, no secret, that all nodes of a job give and others do not",
+                 {.may_be_empty = false});
   const auto seconds = [&](const char* name, double fallback, double min, const char* help) {
     return NodeOptions::Seconds(flags.number(name, fallback, help, {.min = min, .max = kMaxWait}));
   };

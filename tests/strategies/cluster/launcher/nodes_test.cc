@@ -368,6 +368,8 @@ TEST(NodesTest, RefuseARendezvousThatIsNotOnTheHostOfNode0) {
   EXPECT_EQ(node.wait(), 19);
   EXPECT_THAT(node.errors(), AllOf(HasSubstr("node 0 cannot serve the rendezvous at 192.0.2.1:"),
                                    HasSubstr("192.0.2.1 is no address of this host; start node 0"),
+                                   HasSubstr("in plain text, beyond this host, as "
+                                             "--allow_plaintext allows"),
                                    HasSubstr("--node_rank")));
 }
 
