@@ -270,7 +270,13 @@ void Agent::take(Message message) {
 }
 
 void Agent::lose(const std::string& why) {
-  loss_ = str(place(), " is lost: ", why);
+  // The rendezvous counts from the last word before that, which was a while ago.
+  const auto stopped = clock_.last_step();
+  const bool is_own_doing = stopped >= patience() - 2 * ping_interval(patience());
+  loss_ = is_own_doing ? str("this node was stopped for ",
+                             std::chrono::round<std::chrono::seconds>(stopped).count(),
+                             " s, after which ", place(), " counts it as lost")
+                       : str(place(), " is lost: ", why);
   channel_.reset();
   orders_.push_back(End{loss_});
 }

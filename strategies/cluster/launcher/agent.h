@@ -42,7 +42,8 @@ class Agent {
   std::optional<Message> next_order();
   // The exit code of the job, when it is over or this node has left it.
   std::optional<int> job_code() const { return job_code_; }
-  // Why there is no rendezvous any more; "" while there is one, and when the job is over.
+  // Why there is no rendezvous any more, or none for this node, which was stopped for too long; ""
+  // while there is one, and when the job is over.
   const std::string& loss() const { return loss_; }
   // For the rendezvous; nothing happens when it is lost.
   void tell(const Message& message);

@@ -283,6 +283,10 @@ TEST(NodesTest, TakeALongSilenceForALoss) {
   EXPECT_THAT(nodes[0].errors(), HasSubstr("was lost: silent for 3 s"));
   kill(frozen, SIGCONT);
   EXPECT_EQ(nodes[1].wait(), 24) << "it finds the rendezvous gone";
+  EXPECT_THAT(nodes[1].errors(),
+              AllOf(HasSubstr("this node was stopped for "),
+                    HasSubstr(" s, after which the rendezvous at 127.0.0.1:" +
+                              std::to_string(nodes.port()) + " counts it as lost")));
 }
 
 TEST(NodesTest, EndByASignalToAnyOfThem) {
