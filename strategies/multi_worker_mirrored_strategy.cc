@@ -28,6 +28,9 @@
 namespace cohort {
 namespace {
 
+// As many are remembered at a time: a program may make a function for each step.
+constexpr size_t kMostKnownInputs = 10'000;
+
 // Makes the communicators of local replicas that reach those of other workers.
 class WorkerCollectives final : public CrossDeviceOps {
  public:
@@ -92,7 +95,7 @@ bool have_common_memory(Workers& workers, const std::vector<Device>& devices,
 
 // What a worker says before each step.
 struct StepNote {
-  uint64_t inputs;   // a hash of what its inputs are
+  uint64_t inputs;   // a hash of which function is to run here, and of what its inputs are
   uint64_t program;  // what it has traced in the step before; 0 for nothing
   uint64_t is_connected;
   uint64_t has_assigned;  // variables that all have in common
@@ -269,7 +272,7 @@ std::vector<Signature> MultiWorkerMirroredStrategy::signatures_in_sync(
   packer.add(static_cast<int64_t>(options.precision));
   for (const Signature& signature : local) packer.add(signature);
   const std::string topic = topic_of(function, options);
-  const StepNote own{.inputs = fnv1a(packer.bytes()),
+  const StepNote own{.inputs = mix(fnv1a(packer.bytes()), function.id()),
                      .program = program_,
                      .is_connected = replicas_->is_connected(),
                      .has_assigned = common_writes_ != nullptr && common_writes_->any()};
@@ -289,7 +292,7 @@ std::vector<Signature> MultiWorkerMirroredStrategy::signatures_in_sync(
   if (assigned) common_writes_->publish(*group_);
   group_->begin_computing();
   traces_ = function.trace_count();
-  return all_signatures(function, topic, inputs, packer.bytes());
+  return all_signatures(topic, inputs, packer.bytes());
 }
 
 // Of workers that have traced something: another may have failed to. What differs stays so for all
@@ -317,33 +320,37 @@ void MultiWorkerMirroredStrategy::require_same_program(const std::vector<uint64_
 }
 
 std::vector<Signature> MultiWorkerMirroredStrategy::all_signatures(
-    const Function& function, const std::string& topic, const std::vector<uint64_t>& hashes,
-    const std::string& own) {
-  const auto [known, is_new] = known_signatures_.try_emplace({function.name(), hashes});
-  inputs_are_new_ = is_new;
-  if (!is_new) return known->second;
-  try {
-    std::optional<int64_t> shared;
-    int worker = 0;
-    for (const std::string& bytes : group_->exchange(topic + ": its inputs", own)) {
-      Unpacker unpacker(bytes);
-      const int64_t precision = unpacker.number();
-      if (precision != shared.value_or(precision))
-        invalid(topic, ": the precision must be equal on all workers");
-      shared = precision;
-      while (!unpacker.at_end()) known->second.push_back(unpacker.signature());
-      const size_t first = known->second.front().size(), other = known->second.back().size();
-      if (first != other)
-        fail(Code::kFailedPrecondition, "every worker has to run the same program, but ",
-             group_->name(0), " is at ", topic, " with ", first, " tensors and ",
-             group_->name(worker), " with ", other);
-      ++worker;
-    }
-  } catch (...) {
-    known_signatures_.erase(known);
-    throw;
+    const std::string& topic, const std::vector<uint64_t>& hashes, const std::string& own) {
+  auto known = known_inputs_.find(hashes);
+  if (known == known_inputs_.end()) {
+    KnownInputs inputs{.signatures = exchange_signatures(topic, own)};
+    if (known_inputs_.size() == kMostKnownInputs) known_inputs_.clear();
+    known = known_inputs_.emplace(hashes, std::move(inputs)).first;
   }
-  return known->second;
+  inputs_ = &known->second;
+  return inputs_->signatures;
+}
+
+std::vector<Signature> MultiWorkerMirroredStrategy::exchange_signatures(const std::string& topic,
+                                                                        const std::string& own) {
+  std::vector<Signature> signatures;
+  std::optional<int64_t> shared;
+  int worker = 0;
+  for (const std::string& bytes : group_->exchange(topic + ": its inputs", own)) {
+    Unpacker unpacker(bytes);
+    const int64_t precision = unpacker.number();
+    if (precision != shared.value_or(precision))
+      invalid(topic, ": the precision must be equal on all workers");
+    shared = precision;
+    while (!unpacker.at_end()) signatures.push_back(unpacker.signature());
+    const size_t first = signatures.front().size(), other = signatures.back().size();
+    if (first != other)
+      fail(Code::kFailedPrecondition, "every worker has to run the same program, but ",
+           group_->name(0), " is at ", topic, " with ", first, " tensors and ",
+           group_->name(worker), " with ", other);
+    ++worker;
+  }
+  return signatures;
 }
 
 // Before it runs for the first time: who communicates less than the others would keep them waiting.
@@ -390,7 +397,10 @@ PerReplica<std::vector<Tensor>> MultiWorkerMirroredStrategy::run_replicas(
     const ReplicaGroup& group, const RunOptions& options) {
   if (group_ == nullptr) return replicas_->run(*this, function, inputs, group, options);
   note_program(function, inputs, group);
-  if (inputs_are_new_) require_same_effects(function, specs_of(inputs[0]), group);
+  if (!inputs_->have_same_effects) {
+    require_same_effects(function, specs_of(inputs[0]), group);
+    inputs_->have_same_effects = true;
+  }
   try {
     return replicas_->run(*this, function, inputs, group, options);
   } catch (const Error& error) {

@@ -104,11 +104,18 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   CrossDeviceOps& cross_device_ops() override;
 
  private:
+  // What is known of the functions that workers run together, with the inputs that each has.
+  struct KnownInputs {
+    std::vector<Signature> signatures;  // of all replicas
+    bool have_same_effects = false;     // once the functions are traced, and were compared
+  };
+
   void connect(const Options& options, std::vector<Device> devices);
   void require_same_program(const std::vector<uint64_t>& programs);
-  std::vector<Signature> all_signatures(const Function& function, const std::string& topic,
+  std::vector<Signature> all_signatures(const std::string& topic,
                                         const std::vector<uint64_t>& hashes,
                                         const std::string& own);
+  std::vector<Signature> exchange_signatures(const std::string& topic, const std::string& own);
   void require_same_effects(const Function& function, const Signature& inputs,
                             const ReplicaGroup& group);
   void note_program(const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
@@ -122,15 +129,15 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   std::shared_ptr<StepWatch> step_;
   std::shared_ptr<LocalReplicas> replicas_;
   std::shared_ptr<CommonWrites> common_writes_;  // null where workers have no memory in common
-  // What all workers' inputs were, by the function's name and their hashes: the same on every
-  // worker, and so is whether those of this step are new.
-  std::map<std::pair<std::string, std::vector<uint64_t>>, std::vector<Signature>> known_signatures_;
-  bool inputs_are_new_ = false;
-  int traces_ = 0;        // of the function that is to run, before this step
-  std::string traced_;    // the name of the function that the last step traced, if it did
-  uint64_t program_ = 0;  // what it traced, for the others to compare; 0 for nothing
-  int exceptions_;        // on their way when this was made
-  FailureWatch watch_;    // last: it uses what is above
+  // By what all workers say of their functions and inputs: the same on every worker, and so is
+  // whether anything is new in this step, be it to one of them alone.
+  std::map<std::vector<uint64_t>, KnownInputs> known_inputs_;
+  KnownInputs* inputs_ = nullptr;  // of the function that is to run
+  int traces_ = 0;                 // of the function that is to run, before this step
+  std::string traced_;             // the name of the function that the last step traced, if it did
+  uint64_t program_ = 0;           // what it traced, for the others to compare; 0 for nothing
+  int exceptions_;                 // on their way when this was made
+  FailureWatch watch_;             // last: it uses what is above
 };
 
 }  // namespace cohort

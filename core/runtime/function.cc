@@ -141,6 +141,7 @@ Trace waiting(const Trace& trace, const Trace& other) {
 }  // namespace
 
 struct Function::State {
+  const uint64_t id = next_id++;
   Body body;
   std::string name;
   std::atomic<int64_t> calls = 0;
@@ -153,6 +154,8 @@ struct Function::State {
   // Held besides `mutex` where that changes.
   mutable std::mutex finding;
   std::vector<std::unique_ptr<Specialisation>> specialisations;  // and Trace::is_replaced
+
+  static std::atomic<uint64_t> next_id;
 
   void require_outside() const {
     if (tracing == std::this_thread::get_id())
@@ -358,6 +361,8 @@ struct Function::State {
   }
 };
 
+std::atomic<uint64_t> Function::State::next_id = 1;
+
 Function::Function(Body body, std::string name) : state_(std::make_shared<State>()) {
   internal::check_body(name, body != nullptr);
   state_->body = std::move(body);
@@ -387,6 +392,8 @@ int Function::trace_count() const { return state_->trace_count; }
 FunctionMemory Function::memory() const { return state_->memory(); }
 
 const std::string& Function::name() const { return state_->name; }
+
+uint64_t Function::id() const { return state_->id; }
 
 namespace internal {
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -74,6 +75,8 @@ class Function {
   // What its plans hold by now.
   FunctionMemory memory() const;
   const std::string& name() const;
+  // Which function of this process it is: a number that copies share, and that no other ever has.
+  uint64_t id() const;
 
  private:
   struct State;

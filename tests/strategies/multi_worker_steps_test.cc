@@ -1,4 +1,5 @@
 // Steps of several workers: what they compute together, and what a worker that errs does to all.
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <new>
@@ -27,6 +28,11 @@ using testing::MultiWorkerTest;
 using testing::on_good_workers;
 using testing::on_workers;
 using testing::scalar;
+
+// What ends a test whose workers wait for each other in vain.
+MultiWorkerMirroredStrategy::Options impatient() {
+  return {.devices = {"cpu:0"}, .worker_timeout = std::chrono::seconds(20)};
+}
 
 // Workers run the program with values of their own, which may differ.
 TEST_F(MultiWorkerTest, AnArgumentThatAWorkerGivesAllItsReplicasIsNotTheSameOnAll) {
@@ -273,6 +279,49 @@ TEST_F(MultiWorkerTest, AWorkerWhoseStepCommunicatesLessIsNamedBeforeItRuns) {
     strategy.run(step, ids(strategy));
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("in \"train\" as number 1 worker:0 does AllReduce"),
+                                 HasSubstr("and worker:1 nothing (peer worker:1)"))));
+}
+
+// As of two models, whose steps have one name. What is new to one worker alone, too, is compared.
+TEST_F(MultiWorkerTest, AWorkerWhoseSecondFunctionOfANameCommunicatesLessIsNamedBeforeItRuns) {
+  for (const bool is_new_to_all : {true, false}) {
+    SCOPED_TRACE(is_new_to_all);
+    const auto errors = on_workers(
+        2,
+        [&](MultiWorkerMirroredStrategy& strategy) {
+          const auto sum = [](const Value& x) {
+            return get_replica_context()->all_reduce(ReduceOp::kSum, x);
+          };
+          const auto first = strategy.function(sum);
+          for (int i = 0; i < 2; ++i) EXPECT_EQ(strategy.run(first, ids(strategy))[0].item(), 3);
+          const auto more = strategy.function(sum);
+          const auto less = strategy.function([](const Value& x) { return x; });
+          const auto& second = !strategy.is_chief() ? less : is_new_to_all ? more : first;
+          second.continue_at(2);
+          strategy.run(second, ids(strategy));
+        },
+        impatient());
+    EXPECT_THAT(errors, Each(AllOf(HasSubstr("FAILED_PRECONDITION"),
+                                   HasSubstr("in \"step\" as number 1 worker:0 does AllReduce"),
+                                   HasSubstr("and worker:1 nothing (peer worker:1)"))));
+  }
+}
+
+TEST_F(MultiWorkerTest, AFunctionThatAWorkerCouldNotTraceIsComparedWhenItCan) {
+  const auto errors = on_workers(
+      2,
+      [](MultiWorkerMirroredStrategy& strategy) {
+        bool lucky = strategy.is_chief();
+        const auto step = strategy.function([&](const Value& x) {
+          if (!lucky) fail(Code::kAborted, "not this time");
+          return strategy.is_chief() ? get_replica_context()->all_reduce(ReduceOp::kSum, x) : x;
+        });
+        EXPECT_THROW(strategy.run(step, ids(strategy)), Error);
+        lucky = true;
+        strategy.run(step, ids(strategy));
+      },
+      impatient());
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("in \"step\" as number 1 worker:0 does AllReduce"),
                                  HasSubstr("and worker:1 nothing (peer worker:1)"))));
 }
 
