@@ -270,6 +270,7 @@ std::vector<Signature> MultiWorkerMirroredStrategy::signatures_in_sync(
   if (group_ == nullptr) return local;
   Packer packer;
   packer.add(static_cast<int64_t>(options.precision));
+  packer.add(options.contents);
   for (const Signature& signature : local) packer.add(signature);
   const std::string topic = topic_of(function, options);
   const StepNote own{.inputs = mix(fnv1a(packer.bytes()), function.id()),
@@ -335,6 +336,7 @@ std::vector<Signature> MultiWorkerMirroredStrategy::exchange_signatures(const st
                                                                         const std::string& own) {
   std::vector<Signature> signatures;
   std::optional<int64_t> shared;
+  std::string contents;
   int worker = 0;
   for (const std::string& bytes : group_->exchange(topic + ": its inputs", own)) {
     Unpacker unpacker(bytes);
@@ -342,6 +344,14 @@ std::vector<Signature> MultiWorkerMirroredStrategy::exchange_signatures(const st
     if (precision != shared.value_or(precision))
       invalid(topic, ": the precision must be equal on all workers");
     shared = precision;
+    const std::string own_contents = unpacker.text();
+    if (worker == 0) contents = own_contents;
+    if (own_contents != contents)
+      throw Error(
+          Code::kFailedPrecondition,
+          str("every worker has to give the same inputs, but ", group_->name(0), " is at ", topic,
+              " with ", contents, " and ", group_->name(worker), " with ", own_contents),
+          group_->name(worker));
     while (!unpacker.at_end()) signatures.push_back(unpacker.signature());
     const size_t first = signatures.front().size(), other = signatures.back().size();
     if (first != other)

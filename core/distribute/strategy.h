@@ -48,6 +48,9 @@ struct RunOptions {
   // By input: whether every replica of this process is given the same tensor. Where there are no
   // other workers, that is ReplicaGroup::same_input.
   std::vector<bool> same_input = {};
+  // What the inputs are, in words, such as the names of a batch's tensors. Workers that step
+  // together have to give the same, which is compared where it is new.
+  std::string contents = {};
 };
 
 // Decides where variables live, how replicas run and how their gradients meet: the contract that

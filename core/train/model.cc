@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/comma_separated.h"
 #include "core/base/program.h"
 #include "core/base/random.h"
 #include "core/train/feed.h"
@@ -335,7 +336,9 @@ data::Element Model::predict_all(const Tensor& x, const PredictOptions& options)
 }
 
 std::vector<Tensor> Model::predict_batch(const data::DistributedBatch& batch) {
-  RunOptions options{.seed = global_seed(), .step = state_->predicted++};
+  RunOptions options{.seed = global_seed(),
+                     .step = state_->predicted++,
+                     .contents = comma_separated(batch[0].names())};
   if (state_->stepper) options.precision = state_->stepper->options().precision;
   PerReplica<std::vector<Tensor>> inputs(batch.size());
   for (size_t r = 0; r < batch.size(); ++r) inputs[r] = features_of(batch[r]);

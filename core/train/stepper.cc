@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "core/base/comma_separated.h"
 #include "core/base/random.h"
 #include "core/distribute/replica_context.h"
 #include "core/nn/added_losses.h"
@@ -262,8 +263,11 @@ void Stepper::run(const Function& function, const data::DistributedBatch& batch,
                   const ClassWeight& class_weight, Totals& totals) {
   PerReplica<std::vector<Tensor>> inputs(batch.size());
   for (size_t r = 0; r < batch.size(); ++r) inputs[r] = inputs_of(batch[r], class_weight);
-  const auto results = strategy_.run(
-      function, inputs, {.seed = global_seed(), .step = step, .precision = options_.precision});
+  const auto results = strategy_.run(function, inputs,
+                                     {.seed = global_seed(),
+                                      .step = step,
+                                      .precision = options_.precision,
+                                      .contents = comma_separated(batch[0].names())});
   add_up(results, totals);
 }
 

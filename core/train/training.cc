@@ -39,6 +39,18 @@ FitOptions checked(const FitOptions& options) {
   return options;
 }
 
+// What workers that train together are given alike and nothing else compares: the step after which
+// an epoch ends, and weights that become part of the data.
+std::string common_options(const FitOptions& options) {
+  Json common = {{"epochs", options.epochs},
+                 {"initial_epoch", options.initial_epoch},
+                 {"validation_freq", options.validation_freq}};
+  if (options.steps_per_epoch) common["steps_per_epoch"] = *options.steps_per_epoch;
+  if (options.validation_steps) common["validation_steps"] = *options.validation_steps;
+  if (!options.class_weight.empty()) common["class_weight"] = options.class_weight;
+  return common.dump();
+}
+
 std::vector<CallbackPtr> in_turn(std::vector<CallbackPtr> callbacks) {
   std::stable_partition(callbacks.begin(), callbacks.end(),
                         [](const CallbackPtr& each) { return !each->acts_last(); });
@@ -165,6 +177,7 @@ Training::Training(const Model& model, const data::Dataset& dataset, const FitOp
       steps_(feed_.steps()) {
   if (options.verbose == Verbose::kAuto) callbacks_.push_back(callbacks::ProgressBar());
   if (options_.validation_data) check_validation_data();
+  model_.strategy().workers().exchange("training with " + common_options(options_), "");
 }
 
 void Training::check_validation_data() const {

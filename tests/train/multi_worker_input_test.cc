@@ -6,6 +6,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -188,6 +189,50 @@ TEST(MultiWorkerInput, APolicyThatDoesNotFitTheDataOfFitIsRefused) {
     classifier().fit(points(8).batch(4), options);
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("NOT_FOUND"), HasSubstr("by file"))));
+}
+
+// The steps are the same with weights of 1 for rows that have none.
+TEST(MultiWorkerInput, BatchesOfOtherThingsAreAnErrorThatNamesBoth) {
+  const std::vector<std::function<void(Model&, const data::Dataset&)>> calls = {
+      [](Model& model, const data::Dataset& batches) { model.fit(batches, quietly({}, 1)); },
+      [](Model& model, const data::Dataset& batches) { model.evaluate(batches); },
+      [](Model& model, const data::Dataset& batches) { model.predict(batches); }};
+  for (const auto& call : calls) {
+    const auto errors = on_workers(2, [&](Worker& worker) {
+      const auto scope = worker.scope();
+      auto model = classifier();
+      const auto weighted = points(8).map([](data::Element e) {
+        e.set("weight", Tensor::scalar(0.0f));
+        return e;
+      });
+      call(model, (worker.is_chief() ? points(8) : weighted).batch(4));
+    });
+    EXPECT_THAT(errors, Each(AllOf(HasSubstr("FAILED_PRECONDITION"), HasSubstr("worker:0 is at "),
+                                   HasSubstr(" with x, label and worker:1 with x, label, weight"),
+                                   HasSubstr("(peer worker:1)"))));
+  }
+}
+
+TEST(MultiWorkerInput, OtherArgumentsOfFitAreAnErrorThatNamesBoth) {
+  const std::vector<std::pair<std::function<void(FitOptions&)>, std::string>> cases = {
+      {[](FitOptions& options) {
+         options.class_weight = {{1, 0.5}};
+       },
+       R"("class_weight":[[1,0.5]])"},
+      {[](FitOptions& options) { options.epochs = 3; }, R"("epochs":3)"},
+      {[](FitOptions& options) { options.steps_per_epoch = 7; }, R"("steps_per_epoch":7)"}};
+  for (const auto& [change, text] : cases) {
+    const auto errors = on_workers(2, [&, &change = change](Worker& worker) {
+      const auto scope = worker.scope();
+      auto model = classifier();
+      FitOptions options = quietly();
+      if (!worker.is_chief()) change(options);
+      model.fit(points(8).batch(4), options);
+    });
+    EXPECT_THAT(errors, Each(AllOf(HasSubstr("FAILED_PRECONDITION"),
+                                   HasSubstr("worker:0 is at training with {\"epochs\":2"),
+                                   HasSubstr("worker:1 at training with {"), HasSubstr(text))));
+  }
 }
 
 TEST(MultiWorkerInput, ItsErrorIsThrownByAll) {
