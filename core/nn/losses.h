@@ -13,7 +13,10 @@ namespace cohort::losses {
 // How the losses of a batch become one number: their sum divided by the number of rows of the
 // global batch, whatever number of replicas it is split over, or by the sum of the weights of these
 // rows, or of their time steps; or just their sum. Where a loss passes over some labels
-// (ignore_class), only what is left is counted.
+// (ignore_class), only what is left is counted. The loss of an epoch or of evaluate() is the mean
+// of these numbers by the batches' rows, as in Keras: that of all rows where they are what a batch
+// divides by. Otherwise it depends on which rows meet in a batch, and so on the batch size and on
+// how many workers share out the data.
 enum class Reduction { kSumOverBatchSize, kMeanWithSampleWeight, kSum };
 
 // A loss: a function of (y_true, y_pred) to one number a sample. A value type; make one of your own

@@ -140,8 +140,10 @@ struct PredictOptions {
 // kFailedPrecondition. One thread at a time.
 //
 // With several workers, all call the same methods in the same order, with the same arguments, and
-// get the same results: fit() and evaluate() those of all rows, predict() all rows' outputs. The
-// chief alone writes and reads files, and an error of one is thrown by all.
+// get the same results: fit() and evaluate() those of all rows, predict() all rows' outputs. With
+// another number of workers rows meet in other batches, which a loss of evaluate() that does not
+// divide by rows depends on (losses::Reduction). The chief alone writes and reads files, and an
+// error of one is thrown by all.
 //
 // Random ops that are active outside training (a layer of one's own that samples, dropout called
 // with training = true) have other numbers in every batch that evaluate() or predict() computes,
