@@ -192,7 +192,8 @@ class Dataset {
   // when the buffer is as large as the dataset.
   Dataset shuffle(int64_t buffer_size, ShuffleOptions options = {}) const;
   // `count` passes over this dataset, endless when -1. Pass r of epoch e is epoch e * count + r of
-  // the input, e * 2^32 + r when endless. A pass without elements is the last.
+  // the input, e * 2^32 + r when endless. A pass without elements is the last. Where workers share
+  // out a dataset whose length is not known, it belongs before batch() (DistributedDataset).
   Dataset repeat(int64_t count = -1) const;
   // The first `count` elements, all when -1.
   Dataset take(int64_t count) const;

@@ -66,7 +66,9 @@ class DistributedIterator {
 // known, all pipelines have the same number of steps, at the end perhaps without rows; these
 // functions then see batches of 0 rows, too. With drop_remainder all steps are whole global batches
 // then; where the number is not known, each pipeline leaves out its own remainder, and while others
-// are at their end steps have fewer rows. distribute_datasets_from_function: the batches of the
+// are at their end steps have fewer rows. A repeat() belongs before batch() there: above it, each
+// pipeline begins the next pass, and the next round of sizes, at its own end, so that a step may
+// have a few rows more than the global batch. distribute_datasets_from_function: the batches of the
 // function's dataset go to the replicas in turn; at the end, replicas for which none is left get
 // batches of 0 rows.
 //
