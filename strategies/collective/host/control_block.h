@@ -80,6 +80,9 @@ struct Post {
   SharedRun& run(int index) { return index == 0 ? first_run : runs[index]; }
   const SharedRun& run(int index) const { return index == 0 ? first_run : runs[index]; }
 
+  // Blocks of this rank's slice that ranks have taken to reduce; more than there are when all are.
+  alignas(kSharingUnit) std::atomic<uint32_t> taken;
+
   alignas(kSharingUnit) char payload[kInlineBytes];  // a small call's source itself
   SharedRun runs[kRuns];
   RegionEvent events[kEvents];

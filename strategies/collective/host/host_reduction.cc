@@ -1,10 +1,11 @@
 #include "strategies/collective/host/host_reduction.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
-#include "core/base/part.h"
 #include "core/collective/copy_bytes.h"
 #include "core/collective/reduction.h"
 
@@ -12,6 +13,9 @@ namespace cohort {
 namespace {
 
 constexpr auto kInline = static_cast<int64_t>(Post::kInlineBytes);
+// What a rank takes at a time of a long slice, so that all end together whatever slows one of them
+// down: enough to hide what it costs to take it, of any slice not much more than this share.
+constexpr int64_t kBlockBytes = int64_t{1} << 19, kMostBlocks = 32;
 
 }  // namespace
 
@@ -96,6 +100,7 @@ void HostReduction::announce(Post& post) {
     }
     return;
   }
+  post.taken.store(0, std::memory_order_relaxed);
   post.direct = runs_.size() <= Post::kRuns;
   for (size_t i = 0; i < runs_.size() && post.direct != 0; ++i) {
     const Run& run = runs_[i];
@@ -128,25 +133,40 @@ void HostReduction::reduce_inline(uint64_t turn) {
     if (run.target != nullptr) take(run.begin, run.target, run.count);
 }
 
-HostReduction::Slice HostReduction::own_slice() const {
-  if (!parts_.empty()) return {own_part_, own_part_ + parts_[static_cast<size_t>(host_.rank)], 0};
-  const Part own = part_of(total_, host_.rank, host_.size);
-  return {own.begin, own.end, 0};
+Part HostReduction::slice_of(int rank) const {
+  if (!parts_.empty()) return {own_part_, own_part_ + parts_[static_cast<size_t>(rank)]};
+  return part_of(total_, rank, host_.size);
 }
 
 void HostReduction::reduce_direct(uint64_t turn) {
-  const Slice slice = own_slice();
-  for (int r = 0; r < host_.size; ++r) {
-    Cursor& cursor = cursors_[static_cast<size_t>(r)];
-    cursor = {-1, 0, nullptr, nullptr};
-    advance(cursor, turn, r, slice.begin);
+  cursors_at_ = std::numeric_limits<int64_t>::max();
+  // Nobody else can write what a reduce-scatter leaves to this rank.
+  if (!parts_.empty()) return reduce_elements_of(turn, slice_of(host_.rank));
+  for (int i = 0; i < host_.size; ++i) reduce_blocks(turn, (host_.rank + i) % host_.size);
+}
+
+void HostReduction::reduce_blocks(uint64_t turn, int rank) {
+  const Part slice = slice_of(rank);
+  const int64_t blocks = std::clamp<int64_t>(bytes(slice.size()) / kBlockBytes, 1, kMostBlocks);
+  // That of a short slice is taken by its rank without asking.
+  if (blocks == 1) return rank == host_.rank ? reduce_elements_of(turn, slice) : void();
+  std::atomic<uint32_t>& taken = host_.control.post(rank, turn).taken;
+  while (taken.load(std::memory_order_relaxed) < blocks) {
+    const int64_t i = taken.fetch_add(1, std::memory_order_relaxed);
+    if (i >= blocks) return;
+    const Part block = part_of(slice.size(), i, blocks);
+    reduce_elements_of(turn, {slice.begin + block.begin, slice.begin + block.end});
   }
+}
+
+void HostReduction::reduce_elements_of(uint64_t turn, Part elements) {
+  move_cursors(turn, elements.begin);
   char* scattered = scattered_target_;
-  for (int64_t at = slice.begin; at < slice.end;) {
-    int64_t count = slice.end - at;
+  while (cursors_at_ < elements.end) {
+    int64_t count = elements.end - cursors_at_;
     targets_.clear();
     for (int r = 0; r < host_.size; ++r) {
-      Cursor& cursor = cursors_[static_cast<size_t>(r)];
+      const Cursor& cursor = cursors_[static_cast<size_t>(r)];
       if (cursor.left == 0) refuse_peer(host_, r);
       count = std::min(count, cursor.left);
       sources_[static_cast<size_t>(r)] = cursor.source;
@@ -157,9 +177,18 @@ void HostReduction::reduce_direct(uint64_t turn) {
       scattered += bytes(count);
     }
     if (!targets_.empty()) reduce_elements(op_, dtype_, sources_, targets_, 0, count);
-    for (int r = 0; r < host_.size; ++r) advance(cursors_[static_cast<size_t>(r)], turn, r, count);
-    at += count;
+    move_cursors(turn, cursors_at_ + count);
   }
+}
+
+void HostReduction::move_cursors(uint64_t turn, int64_t begin) {
+  const bool again = begin < cursors_at_;
+  for (int r = 0; r < host_.size; ++r) {
+    Cursor& cursor = cursors_[static_cast<size_t>(r)];
+    if (again) cursor = {-1, 0, nullptr, nullptr};
+    advance(cursor, turn, r, again ? begin : begin - cursors_at_);
+  }
+  cursors_at_ = begin;
 }
 
 // Moves on by `elements`, into the next runs where one ends. A cursor at the very end stays there.

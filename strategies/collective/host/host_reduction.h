@@ -2,14 +2,16 @@
 
 #include <vector>
 
+#include "core/base/part.h"
 #include "core/collective/call.h"
 #include "strategies/collective/host/host_rank.h"
 
 namespace cohort {
 
 // The collectives that combine, of one rank: each rank reduces a slice out of everybody's memory
-// (or what they staged of it), in rank order, so that the bits are those of every other backend. A
-// call is `set`, `announce`, the ranks' meeting, `choose` and `work`.
+// (or what they staged of it), in rank order, so that the bits are those of every other backend;
+// and, of a long slice in place, blocks that a slower rank has not come to. A call is `set`,
+// `announce`, the ranks' meeting, `choose` and `work`.
 class HostReduction {
  public:
   explicit HostReduction(const HostRank& host);
@@ -63,7 +65,12 @@ class HostReduction {
 
   void reduce_inline(uint64_t turn);
   void reduce_direct(uint64_t turn);
-  Slice own_slice() const;
+  // Reduces blocks of the slice of `rank`, as long as it has any that nobody has taken.
+  void reduce_blocks(uint64_t turn, int rank);
+  void reduce_elements_of(uint64_t turn, Part elements);
+  // To the element `begin`: on from where the cursors are, or from the very beginning.
+  void move_cursors(uint64_t turn, int64_t begin);
+  Part slice_of(int rank) const;
   int64_t window_elements() const;
   int64_t num_windows() const;
   Slice slice(int64_t window, int rank) const;
@@ -92,6 +99,7 @@ class HostReduction {
   };
   void advance(Cursor& cursor, uint64_t turn, int rank, int64_t elements) const;
   std::vector<Cursor> cursors_;
+  int64_t cursors_at_ = 0;
   std::vector<const void*> sources_;
   std::vector<void*> targets_;
 };

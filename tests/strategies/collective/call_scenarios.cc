@@ -196,6 +196,8 @@ void make_all_calls(Communicator& c) {
       copies(c, allocate, 5 * count);
       c.barrier();
     }
+  // What ranks take from each other block by block.
+  all_reduce(c, {c, true}, 300'001 * c.size(), DType::kFloat32, ReduceOp::kSum);
 }
 
 void run_in_background(Communicator& c) {
