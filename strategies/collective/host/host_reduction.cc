@@ -133,37 +133,34 @@ void HostReduction::reduce_inline(uint64_t turn) {
     if (run.target != nullptr) take(run.begin, run.target, run.count);
 }
 
-Part HostReduction::slice_of(int rank) const {
-  if (!parts_.empty()) return {own_part_, own_part_ + parts_[static_cast<size_t>(rank)]};
-  return part_of(total_, rank, host_.size);
-}
-
 void HostReduction::reduce_direct(uint64_t turn) {
   cursors_at_ = std::numeric_limits<int64_t>::max();
-  // Nobody else can write what a reduce-scatter leaves to this rank.
-  if (!parts_.empty()) return reduce_elements_of(turn, slice_of(host_.rank));
+  if (!parts_.empty())  // nobody else can write what a reduce-scatter leaves to this rank
+    return reduce_part(turn, {own_part_, own_part_ + parts_[static_cast<size_t>(host_.rank)]});
   for (int i = 0; i < host_.size; ++i) reduce_blocks(turn, (host_.rank + i) % host_.size);
 }
 
 void HostReduction::reduce_blocks(uint64_t turn, int rank) {
-  const Part slice = slice_of(rank);
+  const Part slice = part_of(total_, rank, host_.size);
   const int64_t blocks = std::clamp<int64_t>(bytes(slice.size()) / kBlockBytes, 1, kMostBlocks);
-  // That of a short slice is taken by its rank without asking.
-  if (blocks == 1) return rank == host_.rank ? reduce_elements_of(turn, slice) : void();
+  if (blocks == 1) {  // its rank need not ask
+    if (rank == host_.rank) reduce_part(turn, slice);
+    return;
+  }
   std::atomic<uint32_t>& taken = host_.control.post(rank, turn).taken;
   while (taken.load(std::memory_order_relaxed) < blocks) {
     const int64_t i = taken.fetch_add(1, std::memory_order_relaxed);
     if (i >= blocks) return;
     const Part block = part_of(slice.size(), i, blocks);
-    reduce_elements_of(turn, {slice.begin + block.begin, slice.begin + block.end});
+    reduce_part(turn, {slice.begin + block.begin, slice.begin + block.end});
   }
 }
 
-void HostReduction::reduce_elements_of(uint64_t turn, Part elements) {
-  move_cursors(turn, elements.begin);
+void HostReduction::reduce_part(uint64_t turn, Part part) {
+  move_cursors(turn, part.begin);
   char* scattered = scattered_target_;
-  while (cursors_at_ < elements.end) {
-    int64_t count = elements.end - cursors_at_;
+  while (cursors_at_ < part.end) {
+    int64_t count = part.end - cursors_at_;
     targets_.clear();
     for (int r = 0; r < host_.size; ++r) {
       const Cursor& cursor = cursors_[static_cast<size_t>(r)];

@@ -67,10 +67,9 @@ class HostReduction {
   void reduce_direct(uint64_t turn);
   // Reduces blocks of the slice of `rank`, as long as it has any that nobody has taken.
   void reduce_blocks(uint64_t turn, int rank);
-  void reduce_elements_of(uint64_t turn, Part elements);
+  void reduce_part(uint64_t turn, Part part);
   // To the element `begin`: on from where the cursors are, or from the very beginning.
   void move_cursors(uint64_t turn, int64_t begin);
-  Part slice_of(int rank) const;
   int64_t window_elements() const;
   int64_t num_windows() const;
   Slice slice(int64_t window, int rank) const;
