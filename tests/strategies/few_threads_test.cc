@@ -1,6 +1,7 @@
 #include "tests/testing/few_threads.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <future>
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/base/program.h"
 #include "core/base/start_threads.h"
 #include "core/collective/communicator.h"
 #include "strategies/cluster/address.h"
@@ -29,6 +31,7 @@
 #include "strategies/parameter_server/update_team.h"
 #include "strategies/parameter_server/waiting_room.h"
 #include "strategies/replica_threads.h"
+#include "tests/strategies/cluster/coordination/job.h"
 #include "tests/testing/error_of.h"
 
 // What stands on several threads, in a system that has not so many.
@@ -147,6 +150,21 @@ TEST(SharedMemoryMessages, AreStartedWhereThereIsNoThreadForThem) {
     EXPECT_NE(ranks[0]->start_send({&sent[1], 1, 1}), first);
   });
   EXPECT_EQ(error.message(), "no error");
+}
+
+// gRPC would wait for ever for those that it does not get.
+TEST(Joining, WithoutThreadsForGrpcIsAnErrorAtOnce) {
+  const auto lead = [] {
+    std::_Exit(run_main([] {
+      const LocalJob job(2);
+      const FewThreads few(32 << 20);
+      join(job.resolver(0));
+    }));
+  };
+  // In a process begun anew, which has no gRPC yet.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(lead(), ::testing::ExitedWithCode(18),
+              "RESOURCE_EXHAUSTED: .*the threads of gRPC: cannot start thread [0-9]+ of [0-9]+");
 }
 
 }  // namespace

@@ -19,7 +19,6 @@
 #include "strategies/cluster/mpi_resolver.h"
 #include "strategies/cluster/torchrun_resolver.h"
 #include "tests/strategies/cluster/coordination/job.h"
-#include "tests/testing/few_threads.h"
 
 // How tasks come together, and how those that do not fit are refused.
 namespace cohort::testing {
@@ -236,21 +235,6 @@ TEST(Joining, APortThatTheSystemDeniesIsAnErrorAtOnce) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(lead(), ::testing::ExitedWithCode(17),
               "PERMISSION_DENIED: the leader cannot listen at .*: Permission denied");
-}
-
-// gRPC would wait for ever for those that it does not get.
-TEST(Joining, WithoutThreadsForGrpcIsAnErrorAtOnce) {
-  const auto lead = [] {
-    std::_Exit(run_main([] {
-      const LocalJob job(2);
-      const FewThreads few(32 << 20);
-      join(job.resolver(0));
-    }));
-  };
-  // In a process begun anew, which has no gRPC yet.
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(lead(), ::testing::ExitedWithCode(18),
-              "RESOURCE_EXHAUSTED: .*the threads of gRPC: cannot start thread [0-9]+ of [0-9]+");
 }
 
 TEST(Joining, TwoJobsAtOneAddressDoNotMix) {
