@@ -205,7 +205,11 @@ void MultiWorkerMirroredStrategy::end_well() {
     throw *failure;
   }
   try {
-    group_->exchange("the end of the strategy", {});
+    std::vector<uint64_t> programs;
+    const StepNote last{.program = program_};
+    for (const std::string& bytes : group_->exchange("the end of the strategy", last.bytes()))
+      programs.push_back(StepNote::from(bytes).program);
+    require_same_program(programs);
   } catch (const Error& error) {
     link_->report(error);
     throw;

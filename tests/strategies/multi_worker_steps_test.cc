@@ -250,6 +250,24 @@ TEST_F(MultiWorkerTest, AWorkerThatHasTracedAnotherProgramIsNamed) {
   }
 }
 
+// As a rule at the next step, which there may not be.
+TEST_F(MultiWorkerTest, AWorkerThatHasTracedAnotherProgramInTheLastStepIsNamedAtTheEnd) {
+  ::testing::internal::CaptureStderr();
+  on_good_workers(2, [&](MultiWorkerMirroredStrategy& strategy) {
+    const float factor = strategy.is_chief() ? 0.1f : 0.2f;
+    const auto step = strategy.function(
+        [&](const Value& x) {
+          return get_replica_context()->all_reduce(ReduceOp::kSum, x * factor);
+        },
+        "train");
+    strategy.run(step, ids(strategy));
+  });
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      HasSubstr("FAILED_PRECONDITION: MultiWorkerMirroredStrategy: every worker has to run the "
+                "same program, but worker:0 and worker:1 have traced \"train\" "));
+}
+
 // Else the others would wait for it, as long as worker_timeout is.
 TEST_F(MultiWorkerTest, AWorkerWhoseStepCommunicatesLessIsNamedBeforeItRuns) {
   for (const int wanted : {0, 2}) {
