@@ -33,16 +33,17 @@ class WorkerGroup;
 // process on its own is a world of one: MirroredStrategy, without any network.
 //
 // Every worker makes the same calls in the same order: creates variables, runs steps, reduces,
-// saves. What a step is traced to, operations and constants, has to be the same on all: otherwise
-// the step after it, and every later one, is kFailedPrecondition that names two workers. A worker
+// saves. What a step is traced to, operations and constants, has to be the same on all:
+// otherwise the step after it, and every later one, is kFailedPrecondition that names two
+// workers, and so is destruction after the last step, for run_main() (fail_at_exit). A worker
 // that does something else is an error on all, and so are an error of one worker and the loss of
-// one: everything that waits for the others then ends with that error. After an error in a step the
-// next one works again, unless the step changes variables and a replica had got the first of what
-// all combine: then variables could differ from now on. After such an error, and after the loss of
-// a worker, nothing works, and the job is to be started again from what it has saved. Destruction
-// while an exception is on its way makes the job fail for the others. Where somebody is lost, or
-// fails, before all have come to it, and no call has thrown that, it is an error for run_main() all
-// the same (fail_at_exit).
+// one: everything that waits for the others then ends with that error. After an error in a step
+// the next one works again, unless the step changes variables and a replica had got the first of
+// what all combine: then variables could differ from now on. After such an error, and after the
+// loss of a worker, nothing works, and the job is to be started again from what it has saved.
+// Destruction while an exception is on its way makes the job fail for the others. Where somebody
+// is lost, or fails, before all have come to it, and no call has thrown that, it is an error for
+// run_main() all the same.
 //
 // Assigning a variable outside replicas, or writing it in a function that no strategy runs, changes
 // what this worker sees: all have to assign the same. Where there is one copy, the next step begins
