@@ -4,6 +4,7 @@
 #include <cstring>
 #include <exception>
 #include <set>
+#include <tuple>
 
 #include "core/base/fnv1a.h"
 #include "core/base/notice.h"
@@ -182,6 +183,11 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
 
 MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() {
   if (group_ == nullptr) return;
+  if (!process_.is_this()) {
+    // A fork has no say in the job, and lacks the threads that these would wait for.
+    new auto(std::tuple(link_, group_, step_, replicas_));
+    return;
+  }
   const bool throws = std::uncaught_exceptions() > exceptions_;
   // Else it learns here of what has ended the job.
   const bool program_knows = throws || group_->is_over();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/own_process.h"
 #include "core/distribute/strategy.h"
 #include "strategies/cluster/cluster_resolver.h"
 #include "strategies/cluster/coordination/membership.h"
@@ -125,6 +126,7 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   void end_well();
   void end_badly();
 
+  const OwnProcess process_;
   std::shared_ptr<WorkerLink> link_;
   std::shared_ptr<WorkerGroup> group_;  // null in a world of one, as is the watch of steps
   std::shared_ptr<StepWatch> step_;

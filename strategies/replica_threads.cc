@@ -10,6 +10,10 @@ ReplicaThreads::ReplicaThreads(int count)
 }
 
 ReplicaThreads::~ReplicaThreads() {
+  if (!process_.is_this()) {
+    for (std::thread& thread : threads_) thread.detach();
+    return;
+  }
   end_threads();
   for (std::thread& thread : threads_) thread.join();
 }
@@ -23,6 +27,7 @@ void ReplicaThreads::end_threads() {
 }
 
 void ReplicaThreads::run(const std::function<void(int)>& work) {
+  process_.check("this strategy");
   std::unique_lock lock(mutex_);
   work_ = &work;
   unfinished_ = static_cast<int>(threads_.size());

@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/own_process.h"
+
 namespace cohort {
 
 // One lasting thread for each local replica. Threads last because an OpenMP team belongs to the
@@ -14,17 +16,19 @@ class ReplicaThreads {
  public:
   // kResourceExhausted where the system has not so many.
   explicit ReplicaThreads(int count);
-  ~ReplicaThreads();  // ends and joins the threads
+  ~ReplicaThreads();  // ends and joins the threads, which a fork does not have
   ReplicaThreads(const ReplicaThreads&) = delete;
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
 
   // Calls work(replica) on every thread at once and returns when all have. `work` must not throw.
+  // kFailedPrecondition in a fork.
   void run(const std::function<void(int)>& work);
 
  private:
   void loop(int replica);
   void end_threads();
 
+  const OwnProcess process_;
   std::mutex mutex_;
   std::condition_variable begun_, ended_;
   const std::function<void(int)>* work_ = nullptr;

@@ -32,9 +32,11 @@ class ForwardingCommunicator : public Communicator {
 
  protected:
   Communicator& inner() { return *inner_; }
+  // Leaves it as it is for ever; nothing else may be called then.
+  void forget_inner() { (void)inner_.release(); }
 
  private:
-  const std::unique_ptr<Communicator> inner_;
+  std::unique_ptr<Communicator> inner_;
 };
 
 }  // namespace cohort

@@ -16,6 +16,7 @@
 #include "strategies/collective/host/gathered_values.h"
 #include "strategies/collective/host/process_identity.h"
 #include "strategies/collective/host/shared_memory_communicator.h"
+#include "strategies/collective/in_own_process.h"
 #include "strategies/collective/mpi/mpi_communicator.h"
 #include "strategies/collective/stall_setting.h"
 #include "strategies/collective/tcp/tcp_communicator.h"
@@ -333,7 +334,7 @@ ConnectedGroup make_communicators(const GroupOptions& given) {
   flights.store_on_time_out = options.store_on_time_out;
   if (!flights.file.empty()) show_with_warnings(*options.stall, flights);
   ConnectedGroup group = connect(options);
-  group.communicators = record_flights(std::move(group.communicators), flights);
+  group.communicators = in_own_process(record_flights(std::move(group.communicators), flights));
   return group;
 }
 

@@ -6,7 +6,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -50,6 +52,28 @@ TEST(MakeCommunicatorsTest, ConnectsHostsOfSeveralRanksOnTwoLevels) {
 
 TEST(MakeCommunicatorsTest, ConnectsProcessesOfAHostBySharedMemory) {
   expect_sums(connect_group(2, 2, [](int, GroupOptions& o) { o.host = "host"; }), "shared memory");
+}
+
+TEST(MakeCommunicatorsTest, AForkCanNeitherUseNorEndAGroup) {
+  for (const auto& [backend, connection] :
+       {std::pair(CommunicationBackend::kSharedMemory, "shared memory"),
+        std::pair(CommunicationBackend::kTcp, "TCP")}) {
+    Group ranks = ranks_of(
+        connect_group(2, 1, [backend](int, GroupOptions& o) { o.backend = backend; }), connection);
+    ASSERT_EQ(ranks.size(), 2u);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(60);
+      const Error error = error_of([&] { ranks[0]->barrier(); });
+      ranks[0]->abort(Error(Code::kAborted, "of a fork"));
+      ranks.clear();
+      _exit(error.code() == Code::kFailedPrecondition ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    on_ranks(ranks, [](int, Communicator& communicator) { communicator.barrier(); });
+  }
 }
 
 TEST(MakeCommunicatorsTest, TellsOnHowManyHostsAndWhyNotByWhatSuits) {

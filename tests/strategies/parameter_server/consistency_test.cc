@@ -107,7 +107,7 @@ TEST(Asynchronous, AVersionThatDoesNotComeIsNoWorkersFault) {
 TEST(BoundedStaleness, NamesNoTaskAtFaultWhereSomeHaveNotCome) {
   TestServer server({.consistency = {.max_staleness = 1, .num_workers = 3}});
   const auto client = server.client("worker:0");
-  const Error error = error_of([&] { client->complete_step(5, milliseconds(150)); });
+  const Error error = error_of([&] { client->complete_step(5, milliseconds(1000)); });
   EXPECT_EQ(error.code(), Code::kDeadlineExceeded) << error.what();
   EXPECT_NE(error.message().find("the slowest is 2 of 3 workers (not come yet) at 0"),
             std::string::npos)
