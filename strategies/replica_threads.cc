@@ -10,10 +10,6 @@ ReplicaThreads::ReplicaThreads(int count)
 }
 
 ReplicaThreads::~ReplicaThreads() {
-  if (!process_.is_this()) {
-    for (std::thread& thread : threads_) thread.detach();
-    return;
-  }
   end_threads();
   for (std::thread& thread : threads_) thread.join();
 }

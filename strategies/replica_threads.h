@@ -16,7 +16,7 @@ class ReplicaThreads {
  public:
   // kResourceExhausted where the system has not so many.
   explicit ReplicaThreads(int count);
-  ~ReplicaThreads();  // ends and joins the threads, which a fork does not have
+  ~ReplicaThreads();  // ends and joins the threads
   ReplicaThreads(const ReplicaThreads&) = delete;
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
 

@@ -1,7 +1,6 @@
 #include "strategies/replica_threads.h"
 
 #include <atomic>
-#include <memory>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,19 +15,18 @@ namespace {
 TEST(ReplicaThreads, AreNotWaitedForInAFork) {
   std::atomic<int> calls = 0;
   const auto count = [&](int) { ++calls; };
-  auto threads = std::make_unique<ReplicaThreads>(2);
-  threads->run(count);
+  ReplicaThreads threads(2);
+  threads.run(count);
   const pid_t child = fork();
   if (child == 0) {
     alarm(60);
-    const Error error = error_of([&] { threads->run(count); });
-    threads.reset();
+    const Error error = error_of([&] { threads.run(count); });
     _exit(error.code() == Code::kFailedPrecondition ? 0 : 1);
   }
   int status = -1;
   EXPECT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  threads->run(count);
+  threads.run(count);
   EXPECT_EQ(calls, 4);
 }
 

@@ -150,7 +150,7 @@ void HostReduction::reduce_blocks(uint64_t turn, int rank) {
   std::atomic<uint32_t>& taken = host_.control.post(rank, turn).taken;
   while (taken.load(std::memory_order_relaxed) < blocks) {
     const int64_t i = taken.fetch_add(1, std::memory_order_relaxed);
-    if (i >= blocks) return;
+    if (i >= blocks || host_.meeting.lost()) return;
     const Part block = part_of(slice.size(), i, blocks);
     reduce_part(turn, {slice.begin + block.begin, slice.begin + block.end});
   }

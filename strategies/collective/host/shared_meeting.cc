@@ -143,7 +143,8 @@ void SharedMeeting::wait(uint32_t before, uint32_t breaking, const Reference& wa
     const auto now = Clock::now();
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - begin);
     if (waited >= limit) {
-      lose(late(waiting));
+      // Of a meeting that the last rank has come to meanwhile, all finish together.
+      end(late(waiting), kBroken | breaking);
       continue;
     }
     if ((state & kBroken) != 0 && !saw_end) saw_end = now;
@@ -172,6 +173,10 @@ void SharedMeeting::check_peers() {
 
 bool SharedMeeting::ended() const {
   return (shared_.state.load(std::memory_order_acquire) & kBroken) != 0;
+}
+
+bool SharedMeeting::lost() const {
+  return (shared_.state.load(std::memory_order_acquire) & kLost) != 0;
 }
 
 Error SharedMeeting::error() const {

@@ -60,6 +60,8 @@ class SharedMeeting {
   // As abort, and lets even those go who wait for ranks to finish.
   void lose(const Error& error) { end(error, kBroken | kLost); }
   bool ended() const;
+  // Whether ranks that have met no longer wait for each other to finish.
+  bool lost() const;
   // The error that ended the group.
   Error error() const;
 
