@@ -1,6 +1,8 @@
 #include "strategies/cluster/resolve_cluster.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <vector>
@@ -23,6 +25,7 @@ using ResolverPtr = std::shared_ptr<const ClusterResolver>;
 struct Candidate {
   std::string launcher;
   std::string sign;  // the variable by which it is known
+  std::string size;  // the variable that says how many tasks there are; "" without any
   bool applies;
   std::function<ResolverPtr()> resolve;
 };
@@ -35,16 +38,19 @@ std::vector<Candidate> candidates(const Environment& environment) {
       slurm_step && environment("PMI_SIZE") == environment("SLURM_STEP_NUM_TASKS");
   const bool service = is_set("COHORT_KUBERNETES_SERVICE") || is_set("COHORT_KUBERNETES_PODS");
   return {
-      {"TF_CONFIG", "TF_CONFIG", is_set("TF_CONFIG"),
+      {"TF_CONFIG", "TF_CONFIG", "", is_set("TF_CONFIG"),
        [&] { return std::make_shared<TFConfigResolver>(TFConfigResolverOptions{}, environment); }},
-      {"torchrun", "RANK", is_set("RANK") && is_set("WORLD_SIZE"),
+      {"torchrun", "RANK", "WORLD_SIZE", is_set("RANK") && is_set("WORLD_SIZE"),
        [&] { return std::make_shared<TorchrunResolver>(environment); }},
-      {"Open MPI", "OMPI_COMM_WORLD_RANK", is_set("OMPI_COMM_WORLD_RANK"), mpi},
-      {"PMI", "PMI_RANK", is_set("PMI_RANK") && !pmi_of_slurm, mpi},
-      {"Slurm", "SLURM_STEP_NUM_TASKS", slurm_step,
+      {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", is_set("OMPI_COMM_WORLD_RANK"),
+       mpi},
+      {"PMI", "PMI_RANK", "PMI_SIZE", is_set("PMI_RANK") && !pmi_of_slurm, mpi},
+      {"Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_TASKS", slurm_step,
        [&] { return std::make_shared<SlurmResolver>(SlurmResolverOptions{}, environment); }},
-      {"PMIx", "PMIX_RANK", is_set("PMIX_RANK"), mpi},
-      {"Kubernetes", "JOB_COMPLETION_INDEX", is_set("JOB_COMPLETION_INDEX") && service,
+      {"PMIx", "PMIX_RANK", "WORLD_SIZE", is_set("PMIX_RANK"), mpi},
+      // All that runs in a pod has its variables, the cluster of one that cohort-run starts there,
+      // too: they do not say that this process is one of several.
+      {"Kubernetes", "JOB_COMPLETION_INDEX", "", is_set("JOB_COMPLETION_INDEX") && service,
        [&] {
          return std::make_shared<KubernetesResolver>(KubernetesResolverOptions{}, environment);
        }},
@@ -89,6 +95,43 @@ std::string hint_of(const Environment& environment) {
   return "";
 }
 
+// A cluster of which this is the only task. An evaluator, and a TF_CONFIG without a cluster, are
+// none: they are meant to be on their own.
+bool is_only_task(const ClusterResolver& resolver) {
+  if (resolver.task_type() == "evaluator") return false;
+  const ClusterSpec& spec = resolver.cluster_spec();
+  return spec.empty() ? resolver.leader() && resolver.world().size == 1 : spec.num_tasks() == 1;
+}
+
+// How many tasks the candidate says that there are; 0 where it does not.
+int64_t count_of(const Candidate& candidate, const Environment& environment) {
+  if (candidate.size.empty()) return 0;
+  const std::string text = environment(candidate.size).value_or("");
+  int64_t count = 0;
+  std::from_chars(text.data(), text.data() + text.size(), count);
+  return count;
+}
+
+// Of a launcher of several that a cluster of one task keeps from being heard. TF_CONFIG and RANK
+// may be left from before it; what comes after these is set for this process by the innermost
+// launcher, and counts whatever the outer ones say.
+std::string hint_of_several(const std::vector<Candidate>& all, const Environment& environment) {
+  std::string left;
+  for (const Candidate& candidate : all) {
+    if (!candidate.applies) continue;
+    const int64_t count = count_of(candidate, environment);
+    const std::string said = str(candidate.size, "=", count);
+    if (count > 1) {
+      return str("there is one task by ", left, ", which comes before ", said, " of ",
+                 candidate.launcher, ": unset the former, or give the strategy the resolver of ",
+                 candidate.launcher, " (docs/cluster.md, Which launcher counts)");
+    }
+    if (candidate.sign != "TF_CONFIG" && candidate.sign != "RANK") return "";
+    left += str(left.empty() ? "" : ", ", candidate.sign, count == 0 ? "" : str(" and ", said));
+  }
+  return "";
+}
+
 }  // namespace
 
 ResolvedCluster resolve_cluster(const Environment& environment) {
@@ -108,8 +151,12 @@ ResolvedCluster resolve_cluster(const Environment& environment) {
     return {std::make_shared<LiteralResolver>(),
             str("no launcher's variables are set", hint.empty() ? "" : "; ", hint), hint};
   }
-  return {chosen->resolve(),
-          str(chosen->sign, " is set", others.empty() ? "" : str(", which comes before ", others))};
+  const ResolverPtr resolver = chosen->resolve();
+  const std::string hint = is_only_task(*resolver) ? hint_of_several(all, environment) : "";
+  return {resolver,
+          str(chosen->sign, " is set", others.empty() ? "" : str(", which comes before ", others),
+              hint.empty() ? "" : "; ", hint),
+          hint};
 }
 
 std::shared_ptr<const ClusterResolver> resolve_own_cluster() {

@@ -13,7 +13,8 @@ struct ResolvedCluster {
   // Why this resolver, and which others would have applied, in one line for people.
   std::string reason;
   // For a program on its own, the sign of a launcher that is there and has not started it as one of
-  // several, and what that needs; "" without any.
+  // several, and what that needs; for the only task of a cluster from TF_CONFIG or torchrun, the
+  // launcher after it that says that there are more, and what to do; "" without any.
   std::string hint = {};
 };
 

@@ -44,6 +44,19 @@ std::string refused(const ResolvedCluster& cluster, const Variables& variables) 
   return check.refusal->message();
 }
 
+TEST(ClusterCheck, TellsOfALauncherThatAClusterOfOneTaskSilences) {
+  const auto cluster = resolve_cluster(environment({{"RANK", "0"},
+                                                    {"WORLD_SIZE", "1"},
+                                                    {"MASTER_ADDR", "localhost"},
+                                                    {"MASTER_PORT", "29500"},
+                                                    {"OMPI_COMM_WORLD_RANK", "1"},
+                                                    {"OMPI_COMM_WORLD_SIZE", "2"}}));
+  const auto check = check_cluster(cluster, 0s, environment({}));
+  for (const std::string& text : {check.table(), check.json()})
+    EXPECT_THAT(text, AllOf(HasSubstr("WORLD_SIZE=1"), HasSubstr("OMPI_COMM_WORLD_SIZE=2"),
+                            HasSubstr("unset the former")));
+}
+
 TEST(ClusterCheckSettings, AreShownButForWhatIsSecret) {
   const auto check = check_cluster(alone(), 0s,
                                    environment({{"COHORT_TLS_LEADER_NAME", "leader.example"},

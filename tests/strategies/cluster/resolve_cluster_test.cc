@@ -102,6 +102,64 @@ TEST(ResolveCluster, AProgramThatIsMeantToBeOnItsOwnGetsNoHint) {
     EXPECT_EQ(resolve_cluster(environment(variables)).hint, "");
 }
 
+constexpr const char* kOneWorker = R"({"cluster": {"worker": ["a:1"]}})";
+
+// The variables of one task that are left in the environment, and those that are beside them.
+Variables left_alone(Variables variables) {
+  variables.insert(
+      {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29500"}});
+  return variables;
+}
+
+TEST(ResolveCluster, AClusterOfOneThatSilencesALauncherOfSeveralIsTold) {
+  const auto expect = [](const Variables& variables, const std::string& who) {
+    const auto cluster = resolve_cluster(environment(variables));
+    EXPECT_EQ(cluster.resolver->world().size, 1);
+    EXPECT_THAT(cluster.hint, HasSubstr("one task by " + who + ": unset the former"));
+    EXPECT_THAT(cluster.reason, HasSubstr("; " + cluster.hint));
+  };
+  const std::string torchrun = "RANK and WORLD_SIZE=1, which comes before ";
+  const std::string open_mpi = "OMPI_COMM_WORLD_SIZE=2 of Open MPI";
+  for (size_t i = 2; i < 5; ++i) {
+    const auto& [launcher, variables] = launchers()[i];
+    const auto hint = resolve_cluster(environment(left_alone(variables))).hint;
+    EXPECT_THAT(hint, AllOf(HasSubstr("one task by " + torchrun), HasSubstr(" of " + launcher)));
+  }
+  Variables mpirun = launchers()[2].second;
+  expect(left_alone(mpirun), torchrun + open_mpi);
+  mpirun["TF_CONFIG"] = kOneWorker;
+  expect(mpirun, "TF_CONFIG, which comes before " + open_mpi);
+  expect(left_alone(mpirun), "TF_CONFIG, " + torchrun + open_mpi);  // cohort-run mpirun
+  Variables torchrun_of_two = launchers()[1].second;
+  torchrun_of_two["TF_CONFIG"] = kOneWorker;
+  expect(torchrun_of_two, "TF_CONFIG, which comes before WORLD_SIZE=2 of torchrun");
+}
+
+TEST(ResolveCluster, AClusterOfOneThatIsRightGetsNoHint) {
+  Variables mpirun_of_one{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}};
+  Variables on_its_own = launchers()[2].second, with_a_server = on_its_own, evaluator = on_its_own;
+  on_its_own["TF_CONFIG"] = "{}";
+  with_a_server["TF_CONFIG"] = R"({"cluster": {"worker": ["a:1"], "ps": ["b:1"]},
+                                   "task": {"type": "worker", "index": 0}})";
+  evaluator["TF_CONFIG"] = R"({"cluster": {"evaluator": ["a:1"]},
+                               "task": {"type": "evaluator", "index": 0}})";
+  Variables daemons_of_mpirun = launchers()[4].second;  // of which mpirun starts one by srun
+  daemons_of_mpirun.insert(mpirun_of_one.begin(), mpirun_of_one.end());
+  Variables pod = launchers()[5].second;
+  pod["TF_CONFIG"] = kOneWorker;
+  for (const Variables& variables : {left_alone({}), mpirun_of_one, left_alone(mpirun_of_one),
+                                     on_its_own, left_alone(on_its_own), with_a_server, evaluator,
+                                     daemons_of_mpirun, left_alone(daemons_of_mpirun), pod,
+                                     Variables{{"SLURM_PROCID", "0"},
+                                               {"SLURM_STEP_NUM_TASKS", "1"},
+                                               {"SLURM_STEP_NODELIST", "a"},
+                                               {"SLURM_STEP_TASKS_PER_NODE", "1"},
+                                               {"SLURM_NTASKS", "4"},
+                                               {"PMIX_RANK", "0"},
+                                               {"WORLD_SIZE", "2"}}})
+    EXPECT_EQ(resolve_cluster(environment(variables)).hint, "");
+}
+
 TEST(ResolveCluster, AMistakeIsNotPassedOver) {
   Variables variables = launchers()[4].second;
   variables["TF_CONFIG"] = "{";
