@@ -113,7 +113,7 @@ void Attempt::start_process(size_t task) {
     run.streams.emplace_back(
         std::move(pipe),
         setting_.options.no_prefix ? "" : prefix(run.name, task, sink->has_colours()), sink,
-        log_of(task, restarts, name), run.last_lines);
+        setting_.console.errors, log_of(task, restarts, name), run.last_lines);
   };
   add(std::move(child.output), setting_.console.output, "stdout");
   add(std::move(child.errors), setting_.console.errors, "stderr");

@@ -28,10 +28,12 @@ void LastLines::add(std::string_view line) {
 }
 
 TaskOutput::TaskOutput(net::Descriptor pipe, std::string prefix, std::shared_ptr<OutputSink> sink,
-                       Log log, std::shared_ptr<LastLines> last_lines)
+                       std::shared_ptr<OutputSink> notices, Log log,
+                       std::shared_ptr<LastLines> last_lines)
     : pipe_(std::move(pipe)),
       prefix_(std::move(prefix)),
       sink_(std::move(sink)),
+      notices_(std::move(notices)),
       log_(std::move(log)),
       last_lines_(std::move(last_lines)) {}
 
@@ -97,7 +99,7 @@ void TaskOutput::write_log(std::string_view bytes) {
 }
 
 void TaskOutput::give_up_log() {
-  sink_->append(
+  notices_->append(
       str("cohort-run: cannot write ", log_.path, " any more: ", std::strerror(errno), "\n"));
   log_.file.reset();
 }

@@ -35,9 +35,9 @@ struct Log {
 // are passed on as they are. A log file, if there is one, gets all bytes without prefixes.
 class TaskOutput {
  public:
-  // The last lines may be shared with another stream.
-  TaskOutput(net::Descriptor pipe, std::string prefix, std::shared_ptr<OutputSink> sink, Log log,
-             std::shared_ptr<LastLines> last_lines);
+  // `notices` gets the launcher's own lines. The last lines may be shared with another stream.
+  TaskOutput(net::Descriptor pipe, std::string prefix, std::shared_ptr<OutputSink> sink,
+             std::shared_ptr<OutputSink> notices, Log log, std::shared_ptr<LastLines> last_lines);
 
   // The pipe to wait for, or -1 when there is nothing to wait for now.
   int readable() const;
@@ -60,7 +60,7 @@ class TaskOutput {
 
   net::Descriptor pipe_;
   std::string prefix_;
-  std::shared_ptr<OutputSink> sink_;
+  std::shared_ptr<OutputSink> sink_, notices_;
   Log log_;
   std::shared_ptr<LastLines> last_lines_;
   std::string line_;  // begun, but not ended

@@ -19,6 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
+using ::testing::SizeIs;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
@@ -168,6 +169,16 @@ TEST(LauncherOutput, ALogFileThatMayGrowNoFurtherEndsNothing) {
   EXPECT_THAT(run.output, HasSubstr("cohort-run: cannot write " + path + " any more"));
   EXPECT_EQ(read_file(path).size(), 8192);
   EXPECT_THAT(run.output, HasSubstr("[worker:0] 19999 "));
+}
+
+TEST(LauncherOutput, HoldsNoLineAboutALogFileThatMayGrowNoFurther) {
+  const TemporaryFolder folder("launcher");
+  const Finished run = finish({.flags = {"--log_dir=" + folder.path(), "--no_prefix", "--quiet"},
+                               .actions = {"print=12345678", "print=9"},
+                               .longest_file = 8});
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_EQ(run.output, "12345678\n9\n");
+  EXPECT_THAT(lines_of(run.errors, "cohort-run: cannot write "), SizeIs(1));
 }
 #endif
 
