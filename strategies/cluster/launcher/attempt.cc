@@ -27,8 +27,9 @@ constexpr int kKillInterval = 10;  // milliseconds
 // How long the one at fault may take to say so and end, once those have ended that were told of it:
 // whoever leads a job does so up to 2 s later than they, for their connections to close.
 constexpr std::chrono::seconds kTimeForCause(3);
-// Of failures: how likely they are the cause of others.
-constexpr int kWeightOfCause = 2, kWeightOfConsequence = 1;
+// Of failures: how likely they are the cause of others. Nodes tell each other these numbers.
+constexpr int kWeightOfCause = 2, kWeightOfResumable = 1, kWeightOfConsequence = 0,
+              kWeightOfSignal = -1;
 
 std::string prefix(const std::string& name, size_t task, bool coloured) {
   constexpr int kColours[] = {36, 33, 35, 32, 34};  // red is left to errors
@@ -343,12 +344,13 @@ void Attempt::note_task_restarts() const {
 bool Attempt::may_be_cause(ExitStatus status) const {
   if (!failed_ || phase_ >= Phase::kKilling) return false;
   if (status.was_killed()) return !status.was_killed_by(SIGTERM);
-  return was_aborted(tasks_[*failed_].status);
+  return was_aborted(tasks_[*failed_].status) && !status.resumable();
 }
 
 int Attempt::weight(ExitStatus status) const {
-  if (status.was_killed_by(passed_on_)) return 0;
-  return status.resumable() || may_be_victim(status) ? kWeightOfConsequence : kWeightOfCause;
+  if (status.was_killed_by(passed_on_)) return kWeightOfSignal;
+  if (may_be_victim(status)) return kWeightOfConsequence;
+  return status.resumable() ? kWeightOfResumable : kWeightOfCause;
 }
 
 void Attempt::advance() {

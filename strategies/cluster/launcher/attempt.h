@@ -131,10 +131,12 @@ class Attempt {
   void note_task_restarts() const;
   // Of a task that ends when all have been asked to: whether nobody here has killed it, or it has
   // an error of which another one was told. What was killed may take longer to disappear, and what
-  // has an error to unwind, than others to notice it and end.
+  // has an error to unwind, than others to notice it and end. To save and say so is what it has
+  // been asked for.
   bool may_be_cause(ExitStatus status) const;
   // How likely a failure is the cause of others: those who did what a signal asked for, miss a
-  // peer, were aborted, or ask to be resumed, may only have noticed what happened to another.
+  // peer, were aborted, or ask to be resumed, may only have noticed what happened to another. Of
+  // these, who asks to be resumed comes first: others may miss it.
   int weight(ExitStatus status) const;
   // Draws the consequences of tasks that have ended.
   void advance();

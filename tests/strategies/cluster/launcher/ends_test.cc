@@ -135,6 +135,28 @@ TEST(LauncherEnd, LeavesTheOneAtFaultTimeToSayWhy) {
   }
 }
 
+// Which tells whoever started cohort-run to start it again.
+TEST(LauncherEnd, IsTheWishToBeResumedWhoeverMissesThatTaskSooner) {
+  for (const Code code : {Code::kAborted, Code::kUnavailable}) {
+    const Finished run = finish_after_another(code, kGivenTime, "exit=42");
+    EXPECT_EQ(run.code, 42);
+    EXPECT_THAT(run.errors, HasSubstr("failed: worker:0"));
+
+    const TemporaryFolder folder("launcher");
+    Launched launched({.flags = {"--workers=2"},
+                       .actions = {"worker:0@exit=42", "await_file=" + folder.path() + "/go",
+                                   "exit=" + std::to_string(exit_code(code))}});
+    launched.wait_for_errors("(resumable); worker:1 may take 30 s to end");
+    touch(folder.path() + "/go");
+    EXPECT_EQ(launched.wait(), 42) << launched.errors();
+  }
+}
+
+TEST(LauncherEnd, IsNoWishToBeResumedOfATaskThatWasAskedToEnd) {
+  const Finished run = finish_after_another(Code::kAborted, kAskedToEnd, "exit=42");
+  EXPECT_EQ(run.code, exit_code(Code::kAborted));
+}
+
 // Shown by one of a few runs, as the machine may be busy.
 TEST(LauncherEnd, IsNotPutOffForATaskThatIsStopped) {
   const std::string code = std::to_string(exit_code(Code::kUnavailable));

@@ -266,6 +266,17 @@ TEST_F(JobStateTest, BlamesTheLikelierCause) {
   EXPECT_EQ(code(0), 7);
 }
 
+TEST_F(JobStateTest, BlamesWhoAsksToBeResumedBeforeWhoMissesIt) {
+  for (const bool is_first : {true, false}) {
+    begin(2, 2);
+    join(0);
+    join(1);
+    fail_on(is_first ? 0 : 1, 42, 1);
+    fail_on(is_first ? 1 : 0, 24, 0);
+    EXPECT_EQ(code(0), 42);
+  }
+}
+
 TEST_F(JobStateTest, BlamesALossBeforeWhatItLedTo) {
   begin(2, 2);
   join(0);
