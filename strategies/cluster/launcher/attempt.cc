@@ -1,6 +1,7 @@
 #include "strategies/cluster/launcher/attempt.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
 #include <csignal>
 #include <fcntl.h>
@@ -62,16 +63,22 @@ bool may_be_victim(ExitStatus status) {
   return was_aborted(status) || status.code() == exit_code(Code::kUnavailable);
 }
 
-// Of a task that is started again alone, it goes on where its last process ended.
-Log open_log(const std::string& log_dir, Restarts restarts, const Task& task, const char* stream) {
+// A new file in the place of one of that name, into which another job may still write.
+net::Descriptor replace_file(const std::string& path) {
+  for (;;) {
+    if (unlink(path.c_str()) != 0 && errno != ENOENT) fail_system("cannot replace ", path);
+    net::Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (file) return file;
+    if (errno != EEXIST) fail_system("cannot write ", path);
+  }
+}
+
+Log open_log(const std::string& log_dir, int restart, const Task& task, const char* stream) {
   if (log_dir.empty()) return {};
-  const std::string folder = str(log_dir, "/attempt-", restarts.of_all);
+  const std::string folder = str(log_dir, "/attempt-", restart);
   create_folders(folder);
   const std::string path = str(folder, "/", task.job, "-", task.index, ".", stream);
-  const int how = restarts.of_task > 0 ? O_APPEND : O_TRUNC;
-  Log log = {net::Descriptor(open(path.c_str(), O_WRONLY | O_CREAT | how | O_CLOEXEC, 0666)), path};
-  if (!log.file) fail_system("cannot write ", path);
-  return log;
+  return {replace_file(path), path};
 }
 
 }  // namespace
@@ -109,22 +116,25 @@ void Attempt::start_process(size_t task) {
   run.ended = false;
   run.next_start.reset();
   run.last_lines = std::make_shared<LastLines>();
+  std::vector<TaskOutput> before = std::exchange(run.streams, {});
   const auto add = [&](net::Descriptor pipe, const std::shared_ptr<OutputSink>& sink,
                        const char* name) {
+    const size_t place = run.streams.size();
     run.streams.emplace_back(
         std::move(pipe),
         setting_.options.no_prefix ? "" : prefix(run.name, task, sink->has_colours()), sink,
-        setting_.console.errors, log_of(task, restarts, name), run.last_lines);
+        setting_.console.errors, before.empty() ? log_of(task, name) : before[place].release_log(),
+        run.last_lines);
   };
   add(std::move(child.output), setting_.console.output, "stdout");
   add(std::move(child.errors), setting_.console.errors, "stderr");
 }
 
-Log Attempt::log_of(size_t task, Restarts restarts, const char* stream) const {
+Log Attempt::log_of(size_t task, const char* stream) const {
   try {
-    return open_log(setting_.options.log_dir, restarts, setting_.cluster.tasks()[task], stream);
+    return open_log(setting_.options.log_dir, restart_, setting_.cluster.tasks()[task], stream);
   } catch (const Error& error) {
-    if (restarts.of_all + restarts.of_task == 0) throw;
+    if (restart_ == 0) throw;
     setting_.say(error.message(), "; going on without this log");
     return {};
   }
@@ -321,7 +331,6 @@ void Attempt::restart_tasks() {
       run.next_start.reset();
     } else if (is_due(run)) {
       for (TaskOutput& stream : run.streams) stream.finish();
-      run.streams.clear();
       ++run.restarts;
       start(task);
       has_children_ = true;

@@ -104,9 +104,10 @@ class Attempt {
 
   // When it cannot be started, all are killed and the error is thrown.
   void start(size_t task);
+  // The logs of its last process, if it had one, go on.
   void start_process(size_t task);
   // None where it cannot be opened, of which a line tells; before any restart that is an error.
-  Log log_of(size_t task, Restarts restarts, const char* stream) const;
+  Log log_of(size_t task, const char* stream) const;
   void wait_for_events() const;
   int milliseconds_to_wait() const;
   void move_output();

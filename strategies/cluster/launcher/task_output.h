@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "strategies/cluster/launcher/output_sink.h"
 #include "strategies/cluster/net/descriptor.h"
@@ -47,6 +48,8 @@ class TaskOutput {
   void read_available();
   // To be called when no process holds the other end: reads the rest and ends the last line.
   void finish();
+  // For who goes on with it; here there is none from then on.
+  Log release_log() { return std::move(log_); }
 
  private:
   static constexpr size_t kMaxChunk = 1 << 16;

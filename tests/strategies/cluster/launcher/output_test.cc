@@ -1,6 +1,7 @@
 // What tasks print under cohort-run: real processes of the real program.
 #include <algorithm>
 #include <csignal>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -249,6 +250,23 @@ TEST(LauncherOutput, OfATaskThatIsStartedAgainAloneGoesOnInItsLogFile) {
   EXPECT_EQ(run.code, 0) << run.errors;
   EXPECT_EQ(read_file(folder.path() + "/attempt-0/worker-0.stdout"),
             "COHORT_TASK_RESTART_COUNT=0\nCOHORT_TASK_RESTART_COUNT=1\n");
+}
+
+// Also where a task of the first is started again alone after the second has come.
+TEST(LauncherOutput, OfTwoJobsWithTheSameLogFilesIsNotMixed) {
+  const TemporaryFolder folder("launcher");
+  const std::string path = folder.path() + "/attempt-0/worker-0.stdout";
+  Launched first({.flags = {"--ps=1", "--task_restarts=1", "--log_dir=" + folder.path()},
+                  .actions = {"ps@hang", "print=first", "await_file=" + folder.path() + "/go",
+                              "fail_before_task_restart=1"}});
+  first.wait_for_output("first");
+  const std::string kept = folder.path() + "/kept";
+  ASSERT_EQ(link(path.c_str(), kept.c_str()), 0);
+  EXPECT_EQ(finish({.flags = {"--log_dir=" + folder.path()}, .actions = {"print=second"}}).code, 0);
+  touch(folder.path() + "/go");
+  EXPECT_EQ(first.wait(), 0) << first.errors();
+  EXPECT_EQ(read_file(path), "second\n");
+  EXPECT_EQ(read_file(kept), "first\nfirst\n");
 }
 
 TEST(LauncherOutput, IsLoggedEvenIfNobodyElseReadsIt) {
