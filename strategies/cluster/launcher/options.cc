@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string_view>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "core/base/cores.h"
@@ -64,6 +65,15 @@ bool is_file(const std::string& path) {
 
 bool is_executable(const std::string& path) {
   return is_file(path) && access(path.c_str(), X_OK) == 0;
+}
+
+// Why what is there is not executable.
+const char* lack_of_execution(const std::string& path) {
+  if (!is_file(path)) return "is not a file";
+  struct statvfs system {};
+  if (statvfs(path.c_str(), &system) == 0 && (system.f_flag & ST_NOEXEC) != 0)
+    return "lies on a file system that is mounted noexec, from which no program can be run";
+  return "is not executable (chmod +x makes it so)";
 }
 
 // What torchrun, Horovod and MPI call the flags.
@@ -148,8 +158,7 @@ std::string find_program(const std::string& name) {
       fail(Code::kNotFound, "no such program: ", name);
     }
     if (is_executable(name)) return name;
-    fail(Code::kPermissionDenied, name,
-         is_file(name) ? " is not executable (chmod +x makes it so)" : " is not a file");
+    fail(Code::kPermissionDenied, name, " ", lack_of_execution(name));
   }
   const char* path = std::getenv("PATH");
   std::istringstream folders(path ? path : "/bin:/usr/bin");

@@ -1,5 +1,6 @@
 // cohort-run, as its users meet it: real processes of the real program.
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -23,6 +24,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using Json = nlohmann::json;
 
 // Runs tasks of which all show variables, the last being `last`; trainers end only when `tasks`
@@ -427,6 +429,22 @@ TEST(LauncherFlags, ProgramThatCannotBeReachedIsNotCalledMissing) {
   ASSERT_EQ(mkdir(closed.c_str(), 0), 0);
   expect(closed + "/program", 17, "Permission denied");
   ASSERT_EQ(rmdir(closed.c_str()), 0);
+}
+
+TEST(LauncherFlags, ProgramOnAFileSystemWithoutExecutionIsNotToldToChangeItsMode) {
+  const TemporaryFolder folder("launcher");
+  const auto finish_there = [&](const std::string& command) {
+    const std::string script =
+        "mount -t tmpfs -o noexec none \"$0\" && cp /bin/true \"$0\" && " + command;
+    return finish(
+        {.actions = {"-rm", "/bin/sh", "-c", script, folder.path(), std::getenv("COHORT_RUN")},
+         .program = "/usr/bin/unshare"});
+  };
+  if (finish_there("true").code != 0) GTEST_SKIP() << "may not mount";
+  const Finished run = finish_there("exec \"$1\" --standalone \"$0\"/true");
+  EXPECT_EQ(run.code, 17) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr("/true lies on a file system that is mounted noexec"));
+  EXPECT_THAT(run.errors, Not(HasSubstr("chmod")));
 }
 
 TEST(LauncherFlags, HelpNamesThemAll) {
