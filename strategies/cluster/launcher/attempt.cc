@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/base/program.h"
+#include "core/base/quote.h"
 #include "strategies/cluster/launcher/child.h"
 #include "strategies/cluster/launcher/descendants.h"
 #include "strategies/cluster/launcher/system_error.h"
@@ -28,6 +30,10 @@ constexpr int kKillInterval = 10;  // milliseconds
 // How long the one at fault may take to say so and end, once those have ended that were told of it:
 // whoever leads a job does so up to 2 s later than they, for their connections to close.
 constexpr std::chrono::seconds kTimeForCause(3);
+// How long what a task has left behind may take to end by itself: helpers that see the end of whom
+// they help, as Python has them, are nothing to warn of.
+constexpr std::chrono::milliseconds kTimeForHelpers(200);
+constexpr std::chrono::milliseconds kHelperInterval(5);
 // Of failures: how likely they are the cause of others. Nodes tell each other these numbers.
 constexpr int kWeightOfCause = 2, kWeightOfResumable = 1, kWeightOfConsequence = 0,
               kWeightOfSignal = -1;
@@ -271,6 +277,7 @@ void Attempt::end_with_others(const std::string& reason) {
   if (phase_ >= Phase::kEnding) return;
   const std::string names = running();
   if (!reason.empty()) setting_.note(reason, names.empty() ? "" : str("; ending ", names));
+  if (reason.empty()) warn_of_left_processes();
   end_all();
 }
 
@@ -369,6 +376,7 @@ void Attempt::advance() {
     tell(End{reason});
     end_with_others(reason);
   } else if (trainers_have_ended() && !setting_.agent) {
+    warn_of_left_processes();
     end_all();
   } else if (failed_) {
     const TaskRun& run = tasks_[*failed_];
@@ -408,6 +416,33 @@ bool Attempt::start_settling(const Settle& order) {
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(time);
   deadline_ = deadline_ ? std::min(*deadline_, end) : end;
   return true;
+}
+
+std::map<size_t, pid_t> Attempt::left_processes() const {
+  std::map<std::string, size_t> finished;
+  for (size_t task = 0; is_trainer(task); ++task)
+    if (tasks_[task].ended && tasks_[task].status.ok()) finished[str(task)] = task;
+  std::map<size_t, pid_t> left;
+  for (const pid_t pid : children()) {
+    const auto origin = finished.find(variable_of(pid, "LOCAL_RANK"));
+    if (origin != finished.end()) left.emplace(origin->second, pid);
+  }
+  return left;
+}
+
+void Attempt::warn_of_left_processes() const {
+  const auto end = Clock::now() + kTimeForHelpers;
+  auto left = left_processes();
+  while (!left.empty() && Clock::now() < end) {
+    std::this_thread::sleep_for(kHelperInterval);
+    left = left_processes();
+  }
+  for (const auto& [task, pid] : left) {
+    setting_.say(tasks_[task].name, " has ended with 0 and left processes behind, such as ",
+                 printable(name_of(pid)), " (pid ", pid,
+                 "), which are ended now; where they are the program, run it in the foreground "
+                 "(setsid --wait)");
+  }
 }
 
 void Attempt::end_all() {

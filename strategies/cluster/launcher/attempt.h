@@ -149,6 +149,10 @@ class Attempt {
   // False when it has gone as far already.
   bool start_settling(const Settle& order);
   void end_with_others(const std::string& reason);
+  // Of each trainer that has ended with 0 and has left processes that lost their parent, one.
+  std::map<size_t, pid_t> left_processes() const;
+  // Before they are asked to end.
+  void warn_of_left_processes() const;
   // Asks all processes to end. What becomes of them then is no failure of theirs.
   void end_all();
   void kill_all();

@@ -52,6 +52,21 @@ bool is_stopped(pid_t pid) {
   return name_end != std::string::npos && text.substr(name_end, 3) == ") T";
 }
 
+std::string name_of(pid_t pid) {
+  std::ifstream file(str("/proc/", pid, "/comm"));
+  std::string name;
+  std::getline(file, name);
+  return name;
+}
+
+std::string variable_of(pid_t pid, const std::string& variable) {
+  std::ifstream file(str("/proc/", pid, "/environ"), std::ios::binary);
+  const std::string start = variable + "=";
+  for (std::string entry; std::getline(file, entry, '\0');)
+    if (entry.starts_with(start)) return entry.substr(start.size());
+  return "";
+}
+
 std::vector<pid_t> stop_descendants() {
   std::vector<pid_t> stopped = {getpid()};
   for (size_t i = 0; i < stopped.size(); ++i) {

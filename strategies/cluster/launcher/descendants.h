@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 #include <sys/types.h>
 #include <vector>
 
@@ -15,6 +16,13 @@ std::vector<pid_t> children();
 
 // Whether a process is stopped, as by SIGSTOP.
 bool is_stopped(pid_t pid);
+
+// The name of a process, as ps(1) shows it; "" where there is no such process.
+std::string name_of(pid_t pid);
+
+// What a process found in its environment for `variable` when it became its program; "" without
+// one, and of one that has ended.
+std::string variable_of(pid_t pid, const std::string& variable);
 
 // Stops all processes below this one by SIGSTOP, parents first, so that none is started meanwhile,
 // and returns them.

@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(LauncherOrphans, AreEndedWithTheRun) {
   EXPECT_EQ(finish({.flags = {"--workers=2", "--grace=0.1"},
@@ -28,6 +29,36 @@ TEST(LauncherOrphans, AreEndedWithTheRun) {
                     .actions = {"leave_child", "leave_child=daemon", "worker:1@exit=4", "hang"}})
                 .code,
             4);
+}
+
+// As of a program that has put itself into the background, which would seem to have succeeded.
+TEST(LauncherOrphans, AreWarnedOfWhereTheirTaskHasEndedWell) {
+  for (const char* kind : {"leave_child", "leave_child=daemon", "leave_child=family"}) {
+    const Finished run = finish({.flags = {"--workers=2", "--ps=1", "--grace=0.1", "--quiet"},
+                                 .actions = {"ps@hang", std::string("worker:1@") + kind}});
+    EXPECT_EQ(run.code, 0);
+    const auto warnings = lines_of(
+        run.errors, "cohort-run: worker:1 has ended with 0 and left processes behind, such as ");
+    ASSERT_EQ(warnings.size(), 1) << run.errors;
+    EXPECT_THAT(warnings[0], StartsWith("actor (pid "));
+    EXPECT_THAT(warnings[0], HasSubstr("setsid --wait"));
+    EXPECT_EQ(lines_of(run.errors, "").size(), 1) << run.errors;
+  }
+}
+
+// Shown by one of a few runs, as the machine may be busy.
+TEST(LauncherOrphans, AreNotWarnedOfWhereTheyEndByThemselves) {
+  bool is_quiet = false;
+  for (int i = 0; i < 5 && !is_quiet; ++i) {
+    const TemporaryFolder folder("launcher");
+    const Finished run = finish(
+        {.flags = {"--quiet"},
+         .actions = {"-c", "mkfifo \"$0\"; cat \"$0\" & exec 3> \"$0\"", folder.path() + "/pipe"},
+         .program = "/bin/sh"});
+    EXPECT_EQ(run.code, 0) << run.errors;
+    is_quiet = run.errors.empty();
+  }
+  EXPECT_TRUE(is_quiet);
 }
 
 TEST(LauncherOrphans, AreAskedToEndWhenTheirParentsHave) {
