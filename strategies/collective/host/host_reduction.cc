@@ -13,8 +13,8 @@ namespace cohort {
 namespace {
 
 constexpr auto kInline = static_cast<int64_t>(Post::kInlineBytes);
-// What a rank takes at a time of a long slice, so that all end together whatever slows one of them
-// down: enough to hide what it costs to take it, of any slice not much more than this share.
+// A long slice is taken in blocks, so that all ranks end together whatever slows one of them down:
+// long enough to hide what taking one costs, and for all threads of a rank, but no more than these.
 constexpr int64_t kBlockBytes = int64_t{1} << 19, kMostBlocks = 32;
 
 }  // namespace
