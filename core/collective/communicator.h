@@ -88,9 +88,9 @@ class Communicator {
   virtual void abort(const Error& error) = 0;
 
   // Memory that the backend can combine in place where memory from elsewhere would have to be
-  // copied; it outlives the group if need be. A call on it that fails may have left it half
-  // combined, and a rank of another process that is late, as one that was stopped, may still write
-  // into it: for what comes after, allocate anew. kResourceExhausted.
+  // copied; it outlives the group if need be. After a call on it that fails its targets may be
+  // zeros, and it may be as memory from elsewhere: allocate anew where speed counts.
+  // kResourceExhausted.
   virtual std::shared_ptr<Buffer> allocate(size_t bytes) { return allocate_host_buffer(bytes); }
 
   // Collectives on the memory of this rank's device; null where there are none.

@@ -140,6 +140,17 @@ void HostReduction::reduce_direct(uint64_t turn) {
   for (int i = 0; i < host_.size; ++i) reduce_blocks(turn, (host_.rank + i) % host_.size);
 }
 
+void HostReduction::keep_targets(const Error& error) const {
+  try {
+    for (const Run& run : runs_)
+      if (run.target != nullptr) host_.memory.take_back(run.target, bytes(run.count));
+  } catch (const Error& exhausted) {
+    throw Error(error.code(),
+                error.message() + "; its memory must not be used again: " + exhausted.message(),
+                error.peer());
+  }
+}
+
 void HostReduction::reduce_blocks(uint64_t turn, int rank) {
   const Part slice = part_of(total_, rank, host_.size);
   const int64_t blocks = std::clamp<int64_t>(bytes(slice.size()) / kBlockBytes, 1, kMostBlocks);

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/base/part.h"
 #include "core/collective/call.h"
 #include "strategies/collective/host/host_rank.h"
@@ -28,8 +29,13 @@ class HostReduction {
   void work(HostPath path, uint64_t turn, const W& waiting) {
     if (path == HostPath::kInline) return reduce_inline(turn);
     if (path == HostPath::kDirect) {
-      reduce_direct(turn);
-      return host_.meeting.part(waiting);
+      try {
+        reduce_direct(turn);
+        return host_.meeting.part(waiting);
+      } catch (const Error& error) {
+        keep_targets(error);
+        throw;
+      }
     }
     // Three windows are in work at a time, each in another stage, with a meeting after each step.
     const int64_t windows = num_windows(), steps = windows == 0 ? 0 : windows + kStages - 1;
@@ -65,6 +71,9 @@ class HostReduction {
 
   void reduce_inline(uint64_t turn);
   void reduce_direct(uint64_t turn);
+  // Once a call has failed with `error`: whoever is late in it no longer writes into this rank's
+  // memory, which may soon be of use again. Where that cannot be, an error that says so, too.
+  void keep_targets(const Error& error) const;
   // Reduces blocks of the slice of `rank`, as long as it has any that nobody has taken.
   void reduce_blocks(uint64_t turn, int rank);
   void reduce_part(uint64_t turn, Part part);

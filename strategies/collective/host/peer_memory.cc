@@ -57,6 +57,10 @@ std::optional<Location> PeerMemory::locate(const void* memory, int64_t bytes, Po
   return Location{slot, static_cast<int64_t>(place->offset)};
 }
 
+void PeerMemory::take_back(void* memory, int64_t bytes) {
+  if (!one_process_) cohort::take_back(memory, static_cast<size_t>(bytes));
+}
+
 int PeerMemory::find_slot(uint64_t region) {
   const auto at =
       std::find_if(own_.begin(), own_.end(), [&](const Own& own) { return own.region == region; });

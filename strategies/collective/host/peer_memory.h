@@ -21,6 +21,10 @@ class PeerMemory {
   // Where others find some memory of this rank: nothing when they cannot.
   std::optional<Location> locate(const void* memory, int64_t bytes, Post& post);
 
+  // Keeps others from writing into some memory that they may have located: it is zeros then, and
+  // not located again.
+  void take_back(void* memory, int64_t bytes);
+
   // The others' side, after a meeting: whether some rank has news about its slots. If so, all call
   // `attach`, meet again, and call `settle`, whose result is whether all news could be followed:
   // the same on all ranks.

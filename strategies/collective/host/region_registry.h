@@ -24,6 +24,11 @@ struct RegionPlace {
 // Nothing for memory that is not all in one region.
 std::optional<RegionPlace> find_region(const void* memory, size_t bytes);
 
+// Takes memory that is all in one region, if there is any, away from the processes that have mapped
+// it: it is zeros then, and its region is no longer there, though what else lies in it is still
+// what they see. kResourceExhausted.
+void take_back(void* memory, size_t bytes);
+
 // Whether a region is still there; and how many have ever gone, which tells whether to ask.
 bool region_exists(uint64_t region);
 uint64_t num_released_regions();

@@ -133,6 +133,23 @@ void SharedRegion::forget_own() {
   if (!gone || mprotect(own_, bytes_, PROT_READ) != 0) exhausted("let go of copies of", bytes_);
 }
 
+void SharedRegion::take_back(size_t offset, size_t bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t begin = offset / page * page, after = offset + bytes;
+  const size_t end = std::min((after + page - 1) / page * page, bytes_);
+  void* const memory =
+      mmap(nullptr, end - begin, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) exhausted("take back", bytes);
+  auto* const fresh = static_cast<char*>(memory);
+  std::memcpy(fresh, data_ + begin, offset - begin);
+  std::memcpy(fresh + (after - begin), data_ + after, end - after);
+  if (mremap(fresh, end - begin, end - begin, MREMAP_MAYMOVE | MREMAP_FIXED, data_ + begin) ==
+      MAP_FAILED) {
+    munmap(fresh, end - begin);
+    exhausted("take back", bytes);
+  }
+}
+
 void SharedRegion::map(Views views) {
   char* const place = bytes_ >= kHugePage ? reserve_aligned(bytes_) : nullptr;
   void* const memory = mmap(place, bytes_, PROT_READ | PROT_WRITE,

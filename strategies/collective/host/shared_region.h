@@ -43,6 +43,10 @@ class SharedRegion {
   // does not let it, as of locked memory that it would not unlock.
   void forget_own();
 
+  // Puts pages that only this process sees in place of those in which `bytes` from `offset` on lie:
+  // these are zeros then, what else is in the pages stays. kResourceExhausted, and nothing done.
+  void take_back(size_t offset, size_t bytes);
+
   // From here on nobody else can map it.
   void close_descriptor();
 

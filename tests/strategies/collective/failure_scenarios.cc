@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
@@ -42,19 +43,35 @@ void stop_at_trap(int /*signal*/) {
   mprotect(g_trap, kTrapBytes, PROT_READ | PROT_WRITE);
   raise(SIGSTOP);
 }
-void* make_trap() {
-  g_trap = mmap(nullptr, kTrapBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  expect(g_trap != MAP_FAILED, "memory for a trap");
+void set_trap(void* memory) {
+  g_trap = memory;
+  expect(mprotect(memory, kTrapBytes, PROT_NONE) == 0, "memory for a trap");
   std::signal(SIGSEGV, stop_at_trap);
-  return g_trap;
+}
+void* make_trap() {
+  void* const memory =
+      mmap(nullptr, kTrapBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  expect(memory != MAP_FAILED, "memory for a trap");
+  set_trap(memory);
+  return memory;
 }
 
-bool is_stopped(int64_t pid) {
+// The state of a process: 'T' for one that is stopped, 'Z' for one that has ended.
+char state_of(int64_t pid) {
   std::ifstream file(str("/proc/", pid, "/stat"));
   std::string text;
   std::getline(file, text);
   const size_t name_end = text.rfind(')');
-  return name_end != std::string::npos && text.substr(name_end, 3) == ") T";
+  return name_end != std::string::npos && name_end + 2 < text.size() ? text[name_end + 2] : 'Z';
+}
+
+// Ends the group as soon as the process is stopped.
+std::jthread abort_when_stopped(Communicator& c, int64_t pid) {
+  return std::jthread([&c, pid] {
+    const bool stopped = eventually([pid] { return state_of(pid) == 'T'; });
+    c.abort(Error(Code::kUnavailable,
+                  stopped ? "the last rank is stopped" : "the last rank has not stopped itself"));
+  });
 }
 
 }  // namespace
@@ -96,13 +113,25 @@ void stop_last_rank(Communicator& c) {
   const bool is_last = c.rank() == c.size() - 1;
   const Segment segment{data.data(), is_last ? make_trap() : data.data(), kTrapFloats};
   std::jthread ending;
-  if (c.rank() == 0)
-    ending = std::jthread([&] {
-      const bool stopped = eventually([&] { return is_stopped(pids.back()); });
-      c.abort(Error(Code::kUnavailable,
-                    stopped ? "the last rank is stopped" : "the last rank has not stopped itself"));
-    });
+  if (c.rank() == 0) ending = abort_when_stopped(c, pids.back());
   print_error_of(c, [&] { c.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum); });
+}
+
+void stop_last_rank_for_a_while(Communicator& c) {
+  const std::vector<int64_t> pids = tell_all(c, "the pids of a test", int64_t{getpid()});
+  const auto memory = c.allocate(kTrapBytes);
+  auto* const data = static_cast<float*>(memory->data);
+  std::fill_n(data, kTrapFloats, 1.0F);
+  if (c.rank() == c.size() - 1) set_trap(data);
+  const Segment segment{data, data, kTrapFloats};
+  std::jthread ending;
+  if (c.rank() == 0) ending = abort_when_stopped(c, pids.back());
+  print_error_of(c, [&] { c.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum); });
+  if (c.rank() != 0) return;
+  std::fill_n(data, kTrapFloats, 2.0F);
+  kill(static_cast<pid_t>(pids.back()), SIGCONT);
+  expect(eventually([&] { return state_of(pids.back()) == 'Z'; }), "an end of the last rank");
+  expect(std::count(data, data + kTrapFloats, 2.0F) == kTrapFloats, "what was written last");
 }
 
 void stop_last_rank_of_part(Communicator& c) {
@@ -113,21 +142,23 @@ void stop_last_rank_of_part(Communicator& c) {
     raise(SIGSTOP);
     return;
   }
-  const std::jthread ending([&] {
-    const bool stopped = eventually([&] { return is_stopped(pids.back()); });
-    c.abort(Error(Code::kUnavailable,
-                  stopped ? "the last rank is stopped" : "the last rank has not stopped itself"));
-  });
+  const std::jthread ending = abort_when_stopped(c, pids.back());
   print_error_of(*part, [&] { part->barrier(); });
 }
 
 const std::map<std::string, Scenario>& scenarios() {
   static const std::map<std::string, Scenario> all{
-      {"calls", make_all_calls},       {"messages", exchange_messages},
-      {"split", split_groups},         {"background", run_in_background},
-      {"replace", replace_memory},     {"mismatch", mismatch_calls},
-      {"abort", abort_from_last_rank}, {"wait", wait_for_last_rank},
-      {"stop", stop_last_rank},        {"stop in part", stop_last_rank_of_part},
+      {"calls", make_all_calls},
+      {"messages", exchange_messages},
+      {"split", split_groups},
+      {"background", run_in_background},
+      {"replace", replace_memory},
+      {"mismatch", mismatch_calls},
+      {"abort", abort_from_last_rank},
+      {"wait", wait_for_last_rank},
+      {"stop", stop_last_rank},
+      {"stop for a while", stop_last_rank_for_a_while},
+      {"stop in part", stop_last_rank_of_part},
   };
   return all;
 }

@@ -28,6 +28,9 @@ void wait_for_last_rank(Communicator& communicator);
 // The process of the last rank stops itself in the middle of a collective, over shared memory, and
 // the first rank ends the group then.
 void stop_last_rank(Communicator& communicator);
+// The process of the last rank stops itself in the middle of a collective and goes on after it has
+// failed on the first rank, whose memory keeps what has been written into it since.
+void stop_last_rank_for_a_while(Communicator& communicator);
 // The process of the last rank stops itself while the others wait for it in a part of the group;
 // each of them then ends the group.
 void stop_last_rank_of_part(Communicator& communicator);

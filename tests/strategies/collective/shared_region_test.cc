@@ -87,6 +87,18 @@ TEST(SharedRegion, LockedPagesOfItsOwnShowWhatAllSeeUntilTheyMayBeWritten) {
   EXPECT_EQ(region.own()[0], 'd');
 }
 
+TEST(SharedRegion, WhatIsTakenBackNobodyElseWrites) {
+  const size_t page = whole_pages(1), bytes = 4 * page, offset = page - 8, taken = 2 * page;
+  SharedRegion region = SharedRegion::create(bytes, bytes);
+  const SharedRegion other = SharedRegion::open(this_process(), region.descriptor(), bytes);
+  std::memset(region.data(), 'a', bytes);
+  region.take_back(offset, taken);
+  std::memset(other.data(), 'b', bytes);
+  const std::string rest(page - 8, 'a'), zeros(taken, '\0'), shared(page, 'b');
+  EXPECT_EQ(std::string(region.data(), bytes), rest + zeros + std::string(8, 'a') + shared);
+  EXPECT_EQ(std::string(other.data(), bytes), std::string(bytes, 'b'));
+}
+
 TEST(SharedRegion, HasOneViewUnlessAskedForAnother) {
   SharedRegion region = SharedRegion::create(1, 1);
   EXPECT_EQ(region.own(), nullptr);
