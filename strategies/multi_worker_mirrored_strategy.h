@@ -42,7 +42,8 @@ class WorkerGroup;
 // the next one works again, unless the step changes variables and a replica had got the first of
 // what all combine: then variables could differ from now on. After such an error, and after the
 // loss of a worker, nothing works, and the job is to be started again from what it has saved.
-// Destruction while an exception is on its way makes the job fail for the others. Where somebody
+// Destruction while an exception is on its way makes the job fail for the others, also for one that
+// has caught an error that all have thrown; those that end with it have it already. Where somebody
 // is lost, or fails, before all have come to it, and no call has thrown that, it is an error for
 // run_main() all the same.
 //
@@ -124,6 +125,7 @@ class MultiWorkerMirroredStrategy final : public Strategy {
                     const ReplicaGroup& group);
   [[noreturn]] void fail_step(const Error& error, bool writes_variables);
   void end_well();
+  bool all_end();
   void end_badly();
 
   const OwnProcess process_;

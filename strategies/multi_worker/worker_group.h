@@ -47,8 +47,9 @@ class WorkerGroup final : public Workers {
   [[noreturn]] void fail_writing_step(const Error& error);
   bool stop_requested() const override;
 
-  // Ends every present and later call with `error`.
-  void abort(const Error& error);
+  // Ends every present and later call with `error`. False where there is nothing to wake up:
+  // between an error that all workers have thrown and its next call, a worker is in no step either.
+  bool abort(const Error& error);
   // `error`, or the failure of the job that is behind it; where there is none although `error`
   // names another worker that cannot be reached, it becomes one. To be thrown.
   Error cause_of(const Error& error);
@@ -56,7 +57,7 @@ class WorkerGroup final : public Workers {
   [[noreturn]] void end_job(const Error& error);
   // Whether a call has thrown an error after which none works: the program knows of it.
   bool is_over() const;
-  // The last error that all workers have thrown together.
+  // The error that all workers have thrown together in the last call, if they have. All know it.
   std::optional<Error> shared_error() const;
 
  private:
@@ -78,6 +79,7 @@ class WorkerGroup final : public Workers {
   [[noreturn]] void throw_mismatch(const std::vector<Record>& records,
                                    const std::vector<std::string>& topics);
   [[noreturn]] void throw_shared(const Error& error);
+  void share(const Error& error);
   std::vector<std::string> values_of(const std::string& topic, std::string_view own,
                                      const std::vector<Record>& records);
   // Of the step that has ended.
