@@ -70,6 +70,7 @@ ReplicaGroup group_of(uint64_t strategy, const std::string& name, std::vector<Si
 struct Strategy::State {
   uint64_t id = next_id++;
   std::mutex running;
+  const std::shared_ptr<const void> life = std::make_shared<char>();
   static std::atomic<uint64_t> next_id;
 };
 std::atomic<uint64_t> Strategy::State::next_id = 1;
@@ -98,6 +99,8 @@ Strategy::~Strategy() {
   const std::lock_guard lock(living().mutex);
   living().strategies.erase(state_->id);
 }
+
+std::weak_ptr<const void> Strategy::lifetime() const { return state_->life; }
 
 Workers& Strategy::workers() const {
   static Workers alone;

@@ -79,6 +79,8 @@ class Strategy {
 
   // A name for messages: "MirroredStrategy".
   virtual std::string name() const = 0;
+  // Expires with this strategy: for what refers to it and may be kept for longer.
+  std::weak_ptr<const void> lifetime() const;
   // Replicas whose gradients are reduced together in a step, over all workers.
   virtual int num_replicas_in_sync() const = 0;
   // Devices of this process's replicas, in replica order.
