@@ -183,6 +183,8 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
     replicas_->close(error);
     step_->abort(error);  // what replicas_ is connecting
   });
+  meetings_to_start_ = group_->meetings();
+  trainings_before_ = trainings_without_strategy();
 }
 
 MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() {
@@ -209,11 +211,25 @@ MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() {
   watch_ = FailureWatch();
 }
 
+// After so many of them. Training without the strategy beside a scope that is of no use is what a
+// mistake looks like; who does nothing, or uses the workers for what he does himself, has reasons.
+void MultiWorkerMirroredStrategy::warn_of_idle_scope(int64_t meetings) const {
+  const bool is_idle = was_entered() && !has_lent_link_ && meetings == meetings_to_start_;
+  if (!is_chief() || !is_idle || trainings_without_strategy() == trainings_before_) return;
+  print_notice(str("warning: nothing was made in the scope of ", name(), ", and its ",
+                   group_->size(), " workers have done nothing together, while a model that was ",
+                   "made outside the scope was trained by each for itself, on ",
+                   default_strategy().devices()[0],
+                   ": the scope counts for the thread that enters it alone; make the model in it, ",
+                   "or enter strategy.scope() in the thread that makes the model\n"));
+}
+
 void MultiWorkerMirroredStrategy::end_well() {
   if (const auto failure = link_->failure(std::chrono::milliseconds(0))) {
     if (group_->is_over()) return;
     throw *failure;
   }
+  const int64_t meetings = group_->meetings();
   try {
     std::vector<uint64_t> programs;
     const StepNote last{.program = program_};
@@ -224,6 +240,7 @@ void MultiWorkerMirroredStrategy::end_well() {
     link_->report(error);
     throw;
   }
+  warn_of_idle_scope(meetings);
   link_->leave(std::chrono::seconds(60));
 }
 

@@ -97,6 +97,7 @@ std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std
       throw *final_error_;
     }
     shared_error_.reset();
+    ++meetings_;
   }
   std::string detail = failure.error == nullptr ? topic : pack(*failure.error);
   detail.resize(std::min(detail.size(), 2 * kLongestDetail));
@@ -314,6 +315,11 @@ StepWaits WorkerGroup::waits() const {
   StepWaits waits = waits_;
   waits.all += step_->in_collectives();
   return waits;
+}
+
+int64_t WorkerGroup::meetings() const {
+  const std::lock_guard lock(mutex_);
+  return meetings_;
 }
 
 std::vector<std::string> WorkerGroup::values_of(const std::string& topic, std::string_view own,

@@ -40,6 +40,8 @@ class WorkerGroup final : public Workers {
   void begin_computing();
   // Of this worker's steps and calls so far.
   StepWaits waits() const;
+  // How often the workers have told each other anything, be it for a variable, a step or a program.
+  int64_t meetings() const;
   void broadcast(const std::string& topic, void* data, size_t bytes) override;
   [[noreturn]] void fail(const Error& error) override;
   // As fail(), of a step that changes variables: where some worker may have done so already, the
@@ -100,6 +102,7 @@ class WorkerGroup final : public Workers {
   StragglerWatch slow_workers_, slow_networks_;
   mutable std::mutex mutex_;  // guards what follows
   bool stop_requested_ = false, is_over_ = false;
+  int64_t meetings_ = 0;
   std::optional<Error> shared_error_, final_error_;
   StepWaits waits_;  // without those of the step that step_ still has
 };
