@@ -31,6 +31,11 @@ namespace {
 
 // As many are remembered at a time: a program may make a function for each step.
 constexpr size_t kMostKnownInputs = 10'000;
+// For those that end together: a launcher asks the others to end as soon as one has ended by an
+// error, and each shall get to its own end.
+constexpr std::chrono::seconds kEndPatience(10);
+// For those that end by the same error to come, before it is plain that one has caught it.
+constexpr std::chrono::seconds kErrorPatience(1);
 
 // Makes the communicators of local replicas that reach those of other workers.
 class WorkerCollectives final : public CrossDeviceOps {
@@ -161,8 +166,7 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
   group_ = std::make_shared<WorkerGroup>(link_, limit, step_, end_step);
   // From here on, whoever is lost, nobody waits.
   const auto watch = link_->on_failure([group = group_, step = step_](const Error& error) {
-    group->abort(error);
-    step->abort(error);
+    if (group->abort(error)) step->abort(error);
   });
   require_equal_counts(*group_, devices.size());
   if (have_common_memory(*group_, devices, options.backend))
@@ -175,10 +179,12 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
   if (common_writes_ != nullptr) replicas_->share_variables(replicas_->devices()[0]);
   *replicas = replicas_;
   watch_ = link_->on_failure([this](const Error& error) {
-    group_->abort(error);
+    if (!group_->abort(error)) return;
     replicas_->close(error);
     step_->abort(error);  // what replicas_ is connecting
   });
+  meetings_to_start_ = group_->meetings();
+  trainings_before_ = trainings_without_strategy();
 }
 
 MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() {
@@ -205,11 +211,25 @@ MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() {
   watch_ = FailureWatch();
 }
 
+// After so many of them. Training without the strategy beside a scope that is of no use is what a
+// mistake looks like; who does nothing, or uses the workers for what he does himself, has reasons.
+void MultiWorkerMirroredStrategy::warn_of_idle_scope(int64_t meetings) const {
+  const bool is_idle = was_entered() && !has_lent_link_ && meetings == meetings_to_start_;
+  if (!is_chief() || !is_idle || trainings_without_strategy() == trainings_before_) return;
+  print_notice(str("warning: nothing was made in the scope of ", name(), ", and its ",
+                   group_->size(), " workers have done nothing together, while a model that was ",
+                   "made outside the scope was trained by each for itself, on ",
+                   default_strategy().devices()[0],
+                   ": the scope counts for the thread that enters it alone; make the model in it, ",
+                   "or enter strategy.scope() in the thread that makes the model\n"));
+}
+
 void MultiWorkerMirroredStrategy::end_well() {
   if (const auto failure = link_->failure(std::chrono::milliseconds(0))) {
     if (group_->is_over()) return;
     throw *failure;
   }
+  const int64_t meetings = group_->meetings();
   try {
     std::vector<uint64_t> programs;
     const StepNote last{.program = program_};
@@ -220,18 +240,30 @@ void MultiWorkerMirroredStrategy::end_well() {
     link_->report(error);
     throw;
   }
+  warn_of_idle_scope(meetings);
   link_->leave(std::chrono::seconds(60));
 }
 
-// All end with an error that all have, or because the job is to stop, which all know; with another
-// error, the others have to be told.
+// Whether all workers end by the error that all have thrown, rather than one that has caught it.
+bool MultiWorkerMirroredStrategy::all_end() {
+  try {
+    link_->barrier("the end by an error of all workers", kErrorPatience);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// All end because the job is to stop, which all know, or with an error that all have. With another
+// one, the others have to be told, and so has one that goes on after an error of all.
 void MultiWorkerMirroredStrategy::end_badly() {
   if (link_->failure(std::chrono::milliseconds(0))) return;
-  if (group_->shared_error() || group_->stop_requested())
-    return link_->leave(std::chrono::seconds(10));
+  const auto shared = group_->shared_error();
+  if (group_->stop_requested() || (shared && all_end())) return link_->leave(kEndPatience);
+  const std::string cause = shared ? str("the error that all workers have thrown: ", shared->what())
+                                   : "an error of its own";
   const std::string self = group_->name(group_->rank());
-  link_->report(
-      Error(Code::kAborted, str(self, " has ended because of an error of its own"), self));
+  link_->report(Error(Code::kAborted, str(self, " has ended because of ", cause), self));
 }
 
 int MultiWorkerMirroredStrategy::num_replicas_in_sync() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -42,9 +43,15 @@ class WorkerGroup;
 // the next one works again, unless the step changes variables and a replica had got the first of
 // what all combine: then variables could differ from now on. After such an error, and after the
 // loss of a worker, nothing works, and the job is to be started again from what it has saved.
-// Destruction while an exception is on its way makes the job fail for the others. Where somebody
+// Destruction while an exception is on its way makes the job fail for the others, also for one that
+// has caught an error that all have thrown; those that end with it have it already. Where somebody
 // is lost, or fails, before all have come to it, and no call has thrown that, it is an error for
 // run_main() all the same.
+//
+// Where a scope was entered and nothing made in it, nor have the workers done anything together,
+// while fit() has trained a model that was made outside any scope, the chief warns of it at the
+// end: that model was made by another thread than the one in the scope, and each worker has trained
+// it for itself.
 //
 // Assigning a variable outside replicas, or writing it in a function that no strategy runs, changes
 // what this worker sees: all have to assign the same. Where there is one copy, the next step begins
@@ -85,7 +92,10 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   // How its workers reach each other, for what a program does beside it: a group for collectives
   // (collective::ProcessGroupOptions::link), values by key, barriers with a time-out. The strategy
   // leaves the job at its end. A world of one has one, too.
-  std::shared_ptr<WorkerLink> link() const { return link_; }
+  std::shared_ptr<WorkerLink> link() const {
+    has_lent_link_ = true;
+    return link_;
+  }
   std::shared_ptr<Variable> create_variable(const VariableOptions& options) override;
   std::vector<Gradient> reduce_gradients(const std::vector<Gradient>& gradients,
                                          const Value& when = {}) override;
@@ -123,7 +133,9 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   void note_program(const Function& function, const PerReplica<std::vector<Tensor>>& inputs,
                     const ReplicaGroup& group);
   [[noreturn]] void fail_step(const Error& error, bool writes_variables);
+  void warn_of_idle_scope(int64_t meetings) const;
   void end_well();
+  bool all_end();
   void end_badly();
 
   const OwnProcess process_;
@@ -140,7 +152,10 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   std::string traced_;             // the name of the function that the last step traced, if it did
   uint64_t program_ = 0;           // what it traced, for the others to compare; 0 for nothing
   int exceptions_;                 // on their way when this was made
-  FailureWatch watch_;             // last: it uses what is above
+  int64_t meetings_to_start_ = 0;  // of all workers
+  int64_t trainings_before_ = 0;   // of this process, without a strategy
+  mutable std::atomic<bool> has_lent_link_ = false;
+  FailureWatch watch_;  // last: it uses what is above
 };
 
 }  // namespace cohort

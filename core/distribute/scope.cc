@@ -98,6 +98,7 @@ Strategy::Scope::Scope(Strategy& strategy) : entry_(std::make_shared<Entered>(st
     fail(Code::kFailedPrecondition, "the scope of ", strategy.name(),
          " cannot be entered inside the scope of ", outer->name(), "; leave that one first");
   t_entered.push_back(entry_);
+  strategy.note_entered();
 }
 
 void Strategy::Scope::exit() {

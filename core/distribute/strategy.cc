@@ -28,6 +28,8 @@ class SingleDeviceStrategy final : public Strategy {
                                          const Value&) override {
     return gradients;
   }
+  void end_training() override { ++trainings_; }
+  int64_t trainings() const { return trainings_; }
 
  protected:
   PerReplica<std::vector<Tensor>> run_replicas(const Function& function,
@@ -42,7 +44,13 @@ class SingleDeviceStrategy final : public Strategy {
  private:
   std::string name_;
   std::vector<Device> devices_;
+  std::atomic<int64_t> trainings_ = 0;
 };
+
+SingleDeviceStrategy& the_default() {
+  static SingleDeviceStrategy strategy("default strategy", Device{});
+  return strategy;
+}
 
 // A seed of 0 is none of its own.
 RunOptions with_seed(RunOptions options) {
@@ -70,6 +78,8 @@ ReplicaGroup group_of(uint64_t strategy, const std::string& name, std::vector<Si
 struct Strategy::State {
   uint64_t id = next_id++;
   std::mutex running;
+  const std::shared_ptr<const void> life = std::make_shared<char>();
+  std::atomic<bool> was_entered = false;
   static std::atomic<uint64_t> next_id;
 };
 std::atomic<uint64_t> Strategy::State::next_id = 1;
@@ -98,6 +108,10 @@ Strategy::~Strategy() {
   const std::lock_guard lock(living().mutex);
   living().strategies.erase(state_->id);
 }
+
+std::weak_ptr<const void> Strategy::lifetime() const { return state_->life; }
+bool Strategy::was_entered() const { return state_->was_entered; }
+void Strategy::note_entered() { state_->was_entered = true; }
 
 Workers& Strategy::workers() const {
   static Workers alone;
@@ -212,10 +226,8 @@ PerReplica<Tensor> Strategy::distribute_values_from_function(
   });
 }
 
-Strategy& default_strategy() {
-  static SingleDeviceStrategy strategy("default strategy", Device{});
-  return strategy;
-}
+Strategy& default_strategy() { return the_default(); }
+int64_t trainings_without_strategy() { return the_default().trainings(); }
 
 std::shared_ptr<Variable> create_variable(VariableOptions options) {
   const std::string& scope = NameScope::current();

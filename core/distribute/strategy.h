@@ -79,6 +79,8 @@ class Strategy {
 
   // A name for messages: "MirroredStrategy".
   virtual std::string name() const = 0;
+  // Expires with this strategy: for what refers to it and may be kept for longer.
+  std::weak_ptr<const void> lifetime() const;
   // Replicas whose gradients are reduced together in a step, over all workers.
   virtual int num_replicas_in_sync() const = 0;
   // Devices of this process's replicas, in replica order.
@@ -251,6 +253,8 @@ class Strategy {
                                                     const RunOptions& options);
   // Whether `variable` lives where variables of this strategy do: on its devices.
   virtual bool is_home_of(const Variable& variable) const;
+  // Whether a scope of it has been entered, on whichever thread.
+  bool was_entered() const;
   // What the variables that this thread makes are to be colocated with, or null.
   std::shared_ptr<Variable> colocated_with() const;
   // What `reduce` and `gather` do with the values of all replicas.
@@ -260,6 +264,7 @@ class Strategy {
   void require_cross_replica(std::string_view method, std::string_view instead) const;
 
  private:
+  void note_entered();
   void require_inputs(const Function& function,
                       const PerReplica<std::vector<Tensor>>& inputs) const;
   void require_value_of_each_replica(const PerReplica<Tensor>& value) const;
@@ -316,6 +321,8 @@ class Strategy::Colocation {
 Strategy& current_strategy();
 // The strategy with one replica on cpu:0 and plain variables.
 Strategy& default_strategy();
+// How often fit() has ended so far that trained under it, on whichever thread.
+int64_t trainings_without_strategy();
 
 // Makes a variable under the current strategy, named within the current NameScope. kInvalidArgument
 // as make_initial_value and Variable say.

@@ -61,6 +61,9 @@ Tensor concat_rows(std::string_view method, const std::vector<Tensor>& parts) {
   return whole;
 }
 
+// As a word that follows another one; nothing for a model without a name.
+std::string in_quotes(const std::string& name) { return name.empty() ? "" : str(" \"", name, '"'); }
+
 void check_steps(std::string_view method, std::optional<int64_t> steps) {
   if (steps && *steps < 1) invalid(method, ": steps must be at least 1, got ", *steps);
 }
@@ -80,6 +83,8 @@ data::Dataset ValidationData::batches(std::optional<int64_t> batch_size) const {
 struct Model::State {
   nn::Layer network;
   Strategy& strategy;
+  const std::weak_ptr<const void> lifetime;  // of the strategy
+  const std::string strategy_name;
   Function predict;
   std::unique_ptr<Stepper> stepper;
   bool is_fitting = false;
@@ -97,6 +102,8 @@ Model::Model(nn::Layer network)
     : state_(new State{
           network,
           current_strategy(),
+          current_strategy().lifetime(),
+          current_strategy().name(),
           Function([network = std::move(network)](
                        const std::vector<Value>& inputs) { return network.outputs(inputs); },
                    "predict"),
@@ -111,9 +118,7 @@ void Model::require_home() const {
   const Strategy& current = current_strategy();
   if (!has_strategy() || &current == &strategy()) return;
   const bool has_scope = &strategy() != &default_strategy();
-  const std::string& name = network().name();
-  fail(Code::kFailedPrecondition, "the model", name.empty() ? "" : str(" \"", name, "\""),
-       " was made ",
+  fail(Code::kFailedPrecondition, "the model", in_quotes(network().name()), " was made ",
        has_scope ? str("in the scope of ", strategy().name(), ", not in that of ")
                  : "outside the scope of ",
        strategy().name() == current.name() ? "another " : "", current.name(),
@@ -394,8 +399,9 @@ std::vector<nn::Symbol> Model::outputs(const std::vector<nn::Symbol>& inputs,
 void Model::save_weights(const std::string& path) const {
   const Variables all = built_variables();
   require_loaded();
+  Workers& workers = strategy().workers();
   if (state_->stepper) state_->stepper->attach();
-  save_variables(path, all, {}, strategy().workers());
+  save_variables(path, all, {}, workers);
 }
 
 Loaded Model::load_weights(const std::string& path, const LoadOptions& options) {
@@ -462,9 +468,17 @@ Variables Model::all_variables() const {
   return all;
 }
 
+Strategy& Model::strategy() const {
+  if (state_->lifetime.expired())
+    fail(Code::kFailedPrecondition, "the model", in_quotes(network().name()),
+         " was made in the scope of ", state_->strategy_name,
+         ", which has ended: declare the strategy before the model, and where it lives as long; of "
+         "this model no more than variables() can be used");
+  return state_->strategy;
+}
+
 const nn::Layer& Model::network() const { return state_->network; }
 std::vector<std::string> Model::output_names() const { return network().output_names(); }
-Strategy& Model::strategy() const { return state_->strategy; }
 const optim::Optimizer& Model::optimizer() const { return stepper().options().optimizer; }
 Variables Model::variables() const { return state_->network.variables(); }
 Variables Model::trainable_variables() const { return state_->network.trainable_variables(); }

@@ -134,10 +134,11 @@ struct PredictOptions {
 };
 
 // A network with what it takes to train it. A cheap handle; copies are the same model. It belongs
-// to the strategy that was current when it was made, which must outlive it: its variables are made
-// there, and every batch is split over that strategy's replicas. It is used in that strategy's
-// scope or outside any; in the scope of another one, methods that build, train or compute are
-// kFailedPrecondition. One thread at a time.
+// to the strategy that was current when it was made: its variables are made there, and every batch
+// is split over that strategy's replicas. It is used in that strategy's scope or outside any; in
+// the scope of another one, methods that build, train or compute are kFailedPrecondition, and so is
+// all that needs the strategy once that has ended: then there are still variables(), of a
+// ParameterServerStrategy while its servers live. One thread at a time.
 //
 // With several workers, all call the same methods in the same order, with the same arguments, and
 // get the same results: fit() and evaluate() those of all rows, predict() all rows' outputs. With
@@ -229,8 +230,9 @@ class Model {
 
   const nn::Layer& network() const;
   std::vector<std::string> output_names() const;  // as Layer's
-  Strategy& strategy() const;                     // whose scope it was made in
-  const optim::Optimizer& optimizer() const;      // kFailedPrecondition before compile()
+  // In whose scope it was made; kFailedPrecondition once that has ended.
+  Strategy& strategy() const;
+  const optim::Optimizer& optimizer() const;  // kFailedPrecondition before compile()
   // Of the network, as Layer's: none before it is built.
   Variables variables() const;
   Variables trainable_variables() const;

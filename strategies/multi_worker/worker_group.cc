@@ -21,6 +21,9 @@ constexpr size_t kLongestDetail = 16 << 10;
 // takes to learn that a process has ended. A host that cannot be reached is reported at once by
 // who finds it.
 constexpr auto kCauseTimeout = std::chrono::seconds(1);
+// How long to wait for the others to have heard of an error. All are about to; one that stands
+// still for longer is lost, and the job with it.
+constexpr auto kShareTimeout = std::chrono::seconds(10);
 
 std::string pack(const Error& error) {
   Packer packer;
@@ -89,7 +92,12 @@ std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std
                                                    const Failure& failure, const StepTimes& times) {
   {
     const std::lock_guard lock(mutex_);
-    if (final_error_) throw *final_error_;
+    if (final_error_) {
+      is_over_ = true;
+      throw *final_error_;
+    }
+    shared_error_.reset();
+    ++meetings_;
   }
   std::string detail = failure.error == nullptr ? topic : pack(*failure.error);
   detail.resize(std::min(detail.size(), 2 * kLongestDetail));
@@ -121,11 +129,7 @@ std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std
   if (any(Record::kInterrupted | Record::kTerminated)) note_stop(all);
   const bool failed = any(Record::kFailed);
   const auto differs = [&](const Record& r) { return r.topic != all[0].topic; };
-  if (!failed && std::none_of(all.begin(), all.end(), differs)) {
-    const std::lock_guard lock(mutex_);
-    shared_error_.reset();
-    return all;
-  }
+  if (!failed && std::none_of(all.begin(), all.end(), differs)) return all;
 
   std::vector<int64_t> detail_bytes;
   for (const Record& r : all)
@@ -171,11 +175,20 @@ std::vector<std::string> WorkerGroup::gather(std::string_view value,
 }
 
 void WorkerGroup::throw_shared(const Error& error) {
+  share(error);
+  throw error;
+}
+
+// Returns when all have heard of it: who ends the job because of it takes it from nobody.
+void WorkerGroup::share(const Error& error) {
   {
     const std::lock_guard lock(mutex_);
     shared_error_ = error;
   }
-  throw error;
+  try {
+    link_->barrier("an error of all workers", kShareTimeout);
+  } catch (const Error&) {  // the next call tells
+  }
 }
 
 // That of the lowest rank whose own it is: others may have been told of it already.
@@ -202,8 +215,9 @@ void WorkerGroup::throw_failure(const std::vector<std::string>& details, bool is
     final_error_ = error;
     is_over_ = true;
   }
+  share(error);
   link_->report(error);
-  throw_shared(error);
+  throw error;
 }
 
 void WorkerGroup::throw_mismatch(const std::vector<Record>& records,
@@ -303,6 +317,11 @@ StepWaits WorkerGroup::waits() const {
   return waits;
 }
 
+int64_t WorkerGroup::meetings() const {
+  const std::lock_guard lock(mutex_);
+  return meetings_;
+}
+
 std::vector<std::string> WorkerGroup::values_of(const std::string& topic, std::string_view own,
                                                 const std::vector<Record>& records) {
   std::vector<int64_t> bytes;
@@ -371,7 +390,17 @@ std::optional<Error> WorkerGroup::shared_error() const {
   return shared_error_;
 }
 
-void WorkerGroup::abort(const Error& error) { communicator_->abort(error); }
+bool WorkerGroup::abort(const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (shared_error_) {
+      if (!final_error_) final_error_ = error;
+      return false;
+    }
+  }
+  communicator_->abort(error);
+  return true;
+}
 
 Error WorkerGroup::cause_of(const Error& error) {
   if (error.code() != Code::kUnavailable) return error;

@@ -40,6 +40,8 @@ class WorkerGroup final : public Workers {
   void begin_computing();
   // Of this worker's steps and calls so far.
   StepWaits waits() const;
+  // How often the workers have told each other anything, be it for a variable, a step or a program.
+  int64_t meetings() const;
   void broadcast(const std::string& topic, void* data, size_t bytes) override;
   [[noreturn]] void fail(const Error& error) override;
   // As fail(), of a step that changes variables: where some worker may have done so already, the
@@ -47,8 +49,9 @@ class WorkerGroup final : public Workers {
   [[noreturn]] void fail_writing_step(const Error& error);
   bool stop_requested() const override;
 
-  // Ends every present and later call with `error`.
-  void abort(const Error& error);
+  // Ends every present and later call with `error`. False where there is nothing to wake up:
+  // between an error that all workers have thrown and its next call, a worker is in no step either.
+  bool abort(const Error& error);
   // `error`, or the failure of the job that is behind it; where there is none although `error`
   // names another worker that cannot be reached, it becomes one. To be thrown.
   Error cause_of(const Error& error);
@@ -56,7 +59,7 @@ class WorkerGroup final : public Workers {
   [[noreturn]] void end_job(const Error& error);
   // Whether a call has thrown an error after which none works: the program knows of it.
   bool is_over() const;
-  // The last error that all workers have thrown together.
+  // The error that all workers have thrown together in the last call, if they have. All know it.
   std::optional<Error> shared_error() const;
 
  private:
@@ -78,6 +81,7 @@ class WorkerGroup final : public Workers {
   [[noreturn]] void throw_mismatch(const std::vector<Record>& records,
                                    const std::vector<std::string>& topics);
   [[noreturn]] void throw_shared(const Error& error);
+  void share(const Error& error);
   std::vector<std::string> values_of(const std::string& topic, std::string_view own,
                                      const std::vector<Record>& records);
   // Of the step that has ended.
@@ -98,6 +102,7 @@ class WorkerGroup final : public Workers {
   StragglerWatch slow_workers_, slow_networks_;
   mutable std::mutex mutex_;  // guards what follows
   bool stop_requested_ = false, is_over_ = false;
+  int64_t meetings_ = 0;
   std::optional<Error> shared_error_, final_error_;
   StepWaits waits_;  // without those of the step that step_ still has
 };

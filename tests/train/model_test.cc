@@ -367,6 +367,53 @@ TEST(Model, OfOneStrategyIsRefusedInTheScopeOfAnother) {
   set_logical_cpus(1);
 }
 
+// As one that a function has returned whose strategy was its own.
+TEST(Model, ThatOutlivesItsStrategySaysSoAndItsVariablesCanBeSaved) {
+  set_logical_cpus(2, 1);
+  std::optional<Model> model;
+  std::string trained;
+  {
+    MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
+    const auto scope = strategy.scope();
+    model = nn::Sequential({nn::Dense(2)}, "first");
+    testing::compile(*model);
+    model->fit(points(20).batch(5), {.verbose = Verbose::kSilent});
+    trained = testing::bits(*model);
+  }
+  const std::string path = testing::make_folder() + "/weights.safetensors";
+  const auto expect_told = [&] {
+    for (const auto& call : std::vector<std::function<void()>>{
+             [&] { testing::compile(*model); },
+             [&] {
+               model->build({{DType::kFloat32, {1, 2}}});
+             },
+             [&] { model->fit(points(4).batch(2), {.verbose = Verbose::kSilent}); },
+             [&] { model->evaluate(points(4).batch(2)); },
+             [&] { model->predict(points(4).batch(2)); }, [&] { model->save_weights(path); },
+             [&] { model->load_weights(path); }, [&] { model->save_checkpoint(path); },
+             [&] { model->load_checkpoint(path); }, [&] { model->summary(); },
+             [&] { model->strategy(); }}) {
+      const std::string message = error_of(call, Code::kFailedPrecondition);
+      EXPECT_NE(message.find("the model \"first\" was made in the scope of "
+                             "MirroredStrategy, which has ended: declare the strategy "
+                             "before the model"),
+                std::string::npos)
+          << message;
+    }
+  };
+  expect_told();
+  {
+    MirroredStrategy other({.devices = {"cpu:0"}});  // perhaps where the first one was
+    const auto scope = other.scope();
+    expect_told();
+  }
+  EXPECT_EQ(testing::bits(*model), trained);
+  save_variables(path, model->variables());
+  EXPECT_EQ(read_safetensors(path).tensors.size(), 2u);
+  model.reset();
+  set_logical_cpus(1);
+}
+
 TEST(Model, IsNotBuiltForWhatIsNoBatch) {
   const auto rows = data::from_tensor_slices({{"x", Tensor::zeros(DType::kFloat32, {4, 2, 3})},
                                               {"label", Tensor::zeros(DType::kFloat32, {4, 1})}});
