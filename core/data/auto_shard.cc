@@ -74,16 +74,6 @@ SourcePtr share_elements(const SourcePtr& source, int64_t num, int64_t index,
       str(may_enter_one_below ? "elements of batches " : "elements ", index, " of ", num));
 }
 
-// The source whose elements share_elements() shares out.
-SourcePtr shared_elements(SourcePtr source) {
-  bool may_enter_batch = true;
-  while (is_above_elements(*source, may_enter_batch)) {
-    may_enter_batch = may_enter_batch && !is_batch(*source);
-    source = source->inputs()[0];
-  }
-  return source;
-}
-
 void collect_files(const Source& source, std::vector<std::string>& files) {
   if (source.files()) files.insert(files.end(), source.files()->begin(), source.files()->end());
   for (const SourcePtr& input : source.inputs()) collect_files(*input, files);
@@ -101,7 +91,7 @@ std::string describe_files(const SourcePtr& source, int64_t num) {
 }
 
 std::string describe_elements(const SourcePtr& source, int64_t num) {
-  const int64_t count = shared_elements(source)->cardinality();
+  const int64_t count = shared_elements(*source, /*may_enter_batch=*/true).cardinality();
   std::string text = str("by element: pipeline i of ", num, " reads elements i, i + ", num,
                          ", i + ", 2 * num, ", ...");
   if (count >= 0) text += str(" of ", count);
@@ -147,6 +137,11 @@ SourcePtr shard_source(const SourcePtr& source, AutoShardPolicy policy, int64_t 
   if (num == 1 || policy == AutoShardPolicy::kOff) return source;
   return policy == AutoShardPolicy::kFile ? share_files(source, num, index)
                                           : share_elements(source, num, index, may_enter_batch);
+}
+
+const Source& shared_elements(const Source& source, bool may_enter_batch) {
+  if (!is_above_elements(source, may_enter_batch)) return source;
+  return shared_elements(*source.inputs()[0], may_enter_batch && !is_batch(source));
 }
 
 Dataset auto_shard(const Dataset& dataset, AutoShardPolicy policy, int64_t num, int64_t index) {

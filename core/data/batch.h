@@ -47,6 +47,11 @@ class BatchSource : public Decorator<BatchSource> {
     return is_divisible() ? std::optional(size_) : std::nullopt;
   }
   bool may_yield_batches() const override { return true; }
+  std::optional<Stage> stage(const Unseeded&) const override {
+    return Stage{.call = str(padding_ ? "padded_batch(" : "batch(", size_,
+                             drop_remainder_ ? ", drop)" : ")"),
+                 .role = drop_remainder_ ? Stage::Role::kOrders : Stage::Role::kStacks};
+  }
   ShardBelow shard_below() const override {
     return is_divisible() ? ShardBelow::kElements : ShardBelow::kFiles;
   }

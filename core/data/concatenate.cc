@@ -57,6 +57,9 @@ class ConcatenateSource : public Union<ConcatenateSource> {
     const Pass each = of_inputs(pass);
     return std::make_unique<ConcatenateStream>(inputs()[0]->open(each), inputs()[1], each);
   }
+  std::optional<Stage> stage(const Unseeded&) const override {
+    return Stage{.call = "concatenate()"};
+  }
 };
 
 }  // namespace

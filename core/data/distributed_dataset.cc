@@ -1,10 +1,10 @@
 #include "core/data/distributed_dataset.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 #include <vector>
 
+#include "core/data/common_stages.h"
 #include "core/data/pipeline_batch.h"
 #include "core/data/read_ahead.h"
 #include "core/data/source.h"
@@ -353,10 +353,18 @@ data::DistributedDataset Strategy::distribute_dataset(const data::Dataset& datas
   // What is about other batches on another worker is another call. One of them may have looked into
   // the dataset by itself; the next pass is the same for all.
   const data::Source& source = *dataset.source();
-  for (const std::string& passes :
-       workers().exchange("the distribution of " + data::describe_batches(dataset, options),
-                          std::to_string(source.passes())))
-    source.count_passes_from(std::strtoull(passes.c_str(), nullptr, 10));
+  Packer own;
+  own.add(static_cast<int64_t>(source.passes()));
+  own.add(data::pack_stages(
+      data::common_stages(dataset, options, input_context().num_input_pipelines)));
+  std::vector<std::vector<data::Stage>> stages;
+  for (const std::string& said : workers().exchange(
+           "the distribution of " + data::describe_batches(dataset, options), own.bytes())) {
+    Unpacker unpacker(said);
+    source.count_passes_from(static_cast<uint64_t>(unpacker.number()));
+    stages.push_back(data::unpack_stages(unpacker.text()));
+  }
+  together(workers(), [&] { data::require_same_stages(workers(), stages); });
   return data::DistributedDataset(std::move(distribution));
 }
 

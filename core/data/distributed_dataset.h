@@ -72,6 +72,10 @@ class DistributedIterator {
 // function's dataset go to the replicas in turn; at the end, replicas for which none is left get
 // batches of 0 rows.
 //
+// What decides which elements a pipeline reads has to be alike on all (kFailedPrecondition): seeds,
+// arguments and order of what is below the place where elements are divided (auto_shard.h), and the
+// counts of take, skip, shard and repeat above it. Functions and data are not compared.
+//
 // With several workers there are steps as long as any of them has data; the replicas of the others
 // get batches of 0 rows meanwhile. Where the number of elements is not known, be they repeated
 // without end, and with a function, each call of next() is therefore one of all workers. Then, on a

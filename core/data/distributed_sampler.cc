@@ -122,6 +122,15 @@ class SamplerSource : public Source {
     return std::make_unique<SamplerStream>(table_, sampler_, pass.epoch);
   }
   int64_t cardinality() const override { return sampler_.size(); }
+  // Ranks have other numbers of the same list.
+  std::optional<Stage> stage(const Unseeded&) const override {
+    const DistributedSampler::Options& options = sampler_.options();
+    return Stage{.call = str("from_sampler() of ", sampler_.rows(), " rows for ",
+                             options.num_replicas, " ranks", options.drop_last ? ", drop_last" : "",
+                             options.shuffle ? "" : ", not shuffled"),
+                 .draws = options.shuffle ? str("the seed ", options.seed) : "",
+                 .role = Stage::Role::kShares};
+  }
   std::optional<SamplerRank> sampler_rank() const override {
     const DistributedSampler::Options& options = sampler_.options();
     if (options.num_replicas == 1) return std::nullopt;

@@ -25,7 +25,8 @@ class DistributedSampler {
     int64_t num_replicas = 1;
     int64_t rank = 0;  // from 0 to num_replicas - 1
     bool shuffle = true;
-    uint64_t seed = 0;  // the same on every worker, or rows are read twice and not at all
+    uint64_t seed = 0;  // the same on every worker, or rows are read twice and not at all, which
+                        // distribute_dataset() refuses
     bool drop_last = false;
   };
 

@@ -69,6 +69,11 @@ class FilesSource : public Source {
   }
   int64_t cardinality() const override { return elements_.cardinality(); }
   bool may_yield_batches() const override { return true; }
+  // Which files there are is compared by itself (describe_batches).
+  std::optional<Stage> stage(const Unseeded&) const override {
+    return Stage{.call = str("from_files() with cycle_length ", options_.cycle_length,
+                             " and block_length ", options_.block_length)};
+  }
   const std::vector<std::string>* files() const override { return &paths_; }
   SourcePtr with_files(std::vector<std::string> files) const override {
     return std::make_shared<FilesSource>(std::move(files), read_, options_, folder_);

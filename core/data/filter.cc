@@ -44,6 +44,7 @@ class FilterSource : public Decorator<FilterSource> {
     const int64_t there = input().cardinality();
     return there == 0 || there == kInfinite ? there : kUnknown;
   }
+  std::optional<Stage> stage(const Unseeded&) const override { return Stage{.call = "filter()"}; }
   ShardBelow shard_below() const override { return ShardBelow::kFiles; }
 
  private:

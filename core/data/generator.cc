@@ -56,6 +56,9 @@ class GeneratorSource : public Source {
   }
   int64_t cardinality() const override { return cardinality_; }
   bool may_yield_batches() const override { return true; }
+  std::optional<Stage> stage(const Unseeded&) const override {
+    return Stage{.call = "generator()"};
+  }
 
  private:
   std::function<NextFunction()> start_;

@@ -161,6 +161,10 @@ class InterleaveSource : public Decorator<InterleaveSource> {
   // That of the datasets made by the function, which are not known yet.
   std::optional<int64_t> batch_size() const override { return std::nullopt; }
   bool may_yield_batches() const override { return true; }
+  std::optional<Stage> stage(const Unseeded&) const override {
+    return Stage{.call = str("interleave() with cycle_length ", options_.cycle_length,
+                             " and block_length ", options_.block_length)};
+  }
   ShardBelow shard_below() const override { return ShardBelow::kFiles; }
 
  private:

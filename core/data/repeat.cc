@@ -93,6 +93,9 @@ class RepeatSource : public Decorator<RepeatSource> {
     int64_t total = 0;
     return __builtin_mul_overflow(there, count_, &total) ? kInfinite : total;
   }
+  std::optional<Stage> stage(const Unseeded&) const override {
+    return Stage{.call = str("repeat(", count_, ")"), .role = Stage::Role::kCounts};
+  }
 
  private:
   int64_t count_;

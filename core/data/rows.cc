@@ -46,6 +46,9 @@ class RowSource : public Source {
     return std::make_unique<RowStream>(count_, item_);
   }
   int64_t cardinality() const override { return count_; }
+  std::optional<Stage> stage(const Unseeded&) const override {
+    return Stage{.call = str("a source of ", count_, " rows")};
+  }
 
  private:
   int64_t count_;

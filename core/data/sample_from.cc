@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/comma_separated.h"
+#include "core/base/format_number.h"
 #include "core/data/dataset.h"
 #include "core/data/seed.h"
 #include "core/data/union.h"
@@ -108,6 +110,15 @@ class SampleSource : public Union<SampleSource> {
   void add_unseeded(Unseeded& found) const override {
     Union::add_unseeded(found);
     seed_.add_to(found);
+  }
+  std::optional<Stage> stage(const Unseeded& all) const override {
+    const auto exact = [](double weight) {
+      return format_number(weight, std::chars_format::general, 17);
+    };
+    return Stage{.call = str("sample_from() of ", inputs().size(), " datasets with the weights ",
+                             comma_separated(weights_, exact),
+                             stop_on_empty_ ? ", which stops on an empty one" : ""),
+                 .draws = seed_.in_words(all)};
   }
   int64_t cardinality() const override {
     if (!stop_on_empty_ || inputs().size() == 1) return Union::cardinality();

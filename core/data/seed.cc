@@ -23,11 +23,19 @@ void Seed::add_to(Unseeded& found) const {
     found.push_back(identity_);
 }
 
+std::string Seed::in_words(const Unseeded& all) const {
+  if (given_) return str("the seed ", *given_);
+  return str("the global seed ", global_, " as number ", number_in(all),
+             " of those without a seed");
+}
+
+uint64_t Seed::number_in(const Unseeded& all) const {
+  return static_cast<uint64_t>(std::find(all.begin(), all.end(), identity_) - all.begin());
+}
+
 uint64_t Seed::of(const Pass& pass) const {
   if (given_) return *given_;
-  const Unseeded& all = *pass.unseeded;
-  const auto number = std::find(all.begin(), all.end(), identity_) - all.begin();
-  const uint64_t seed = mix(global_, pass.place, static_cast<uint64_t>(number));
+  const uint64_t seed = mix(global_, pass.place, number_in(*pass.unseeded));
   return pass.pipeline == 0 ? seed : mix(seed, pass.pipeline);
 }
 

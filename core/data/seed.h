@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "core/data/source.h"
 
@@ -16,10 +17,15 @@ class Seed {
 
   // Adds this one, unless it is the user's or there already.
   void add_to(Unseeded& found) const;
+  // What random numbers follow from, for messages: "the seed 7". REQUIRES: add_to(all) was called.
+  std::string in_words(const Unseeded& all) const;
   // REQUIRES: `pass` is Source::of_inputs() of the source that has it, or of one above.
   uint64_t of(const Pass& pass) const;
 
  private:
+  // Among those without a seed. REQUIRES: as in_words().
+  uint64_t number_in(const Unseeded& all) const;
+
   std::optional<uint64_t> given_;
   uint64_t global_;
   uint64_t identity_;  // of this and its copies, in this process

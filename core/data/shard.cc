@@ -47,6 +47,9 @@ class ShardSource : public Decorator<ShardSource> {
     return there < 0 ? there : there / num_ + (index_ < there % num_ ? 1 : 0);
   }
   bool is_ordered() const override { return true; }
+  std::optional<Stage> stage(const Unseeded&) const override {
+    return Stage{.call = str("shard(", num_, ", ", index_, ")"), .role = Stage::Role::kCounts};
+  }
   ShardBelow shard_below() const override { return ShardBelow::kNothing; }
 
  private:

@@ -28,4 +28,8 @@ SourcePtr read_alike(SourcePtr source);
 SourcePtr shard_source(const SourcePtr& source, AutoShardPolicy policy, int64_t num, int64_t index,
                        bool may_enter_batch);
 
+// The source whose elements shard_source() shares out where `policy` is kData: what it and those
+// below it yield has to come in the same order on all pipelines.
+const Source& shared_elements(const Source& source, bool may_enter_batch);
+
 }  // namespace cohort::data

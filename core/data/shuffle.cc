@@ -152,6 +152,11 @@ class ShuffleSource : public Decorator<ShuffleSource> {
     return std::make_unique<ShuffleStream>(input().open(below), below.in_order, most, buffer_size_,
                                            seed_.of(below), reshuffle_ ? pass.epoch : 0);
   }
+  std::optional<Stage> stage(const Unseeded& all) const override {
+    return Stage{.call = str("shuffle(", buffer_size_,
+                             reshuffle_ ? ")" : ", {.reshuffle_each_iteration = false})"),
+                 .draws = seed_.in_words(all)};
+  }
   void add_unseeded(Unseeded& found) const override {
     Decorator::add_unseeded(found);
     seed_.add_to(found);

@@ -44,6 +44,9 @@ class SkipSource : public Decorator<SkipSource> {
     const int64_t there = input().cardinality();
     return there < 0 ? there : std::max<int64_t>(there - count_, 0);
   }
+  std::optional<Stage> stage(const Unseeded&) const override {
+    return Stage{.call = str("skip(", count_, ")"), .role = Stage::Role::kCounts};
+  }
   ShardBelow shard_below() const override { return ShardBelow::kNothing; }
 
  private:

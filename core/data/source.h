@@ -13,6 +13,7 @@
 #include "core/base/random.h"
 #include "core/data/element.h"
 #include "core/data/position.h"
+#include "core/data/stage.h"
 #include "core/data/table.h"
 
 // What a dataset is made of: a chain of immutable Sources, each of which opens Streams, one for
@@ -119,6 +120,10 @@ class Source {
   virtual void add_unseeded(Unseeded& found) const {
     for (const SourcePtr& input : inputs()) input->add_unseeded(found);
   }
+
+  // What this source itself, of those of a pipeline, has to do with which elements there are and in
+  // which order; nothing where it hands on each as it comes. `all`: the whole pipeline's.
+  virtual std::optional<Stage> stage(const Unseeded& /*all*/) const { return std::nullopt; }
 
   // Whether a pass that is read to its end is kept for later ones, by a cache() in this pipeline.
   virtual bool keeps_passes() const {

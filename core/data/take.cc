@@ -48,6 +48,9 @@ class TakeSource : public Decorator<TakeSource> {
     if (there == kInfinite || count_ == 0) return count_;
     return there == kUnknown ? kUnknown : std::min(there, count_);
   }
+  std::optional<Stage> stage(const Unseeded&) const override {
+    return Stage{.call = str("take(", count_, ")"), .role = Stage::Role::kCounts};
+  }
   ShardBelow shard_below() const override { return ShardBelow::kNothing; }
 
  private:

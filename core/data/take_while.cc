@@ -44,6 +44,9 @@ class TakeWhileSource : public Decorator<TakeWhileSource> {
   int64_t cardinality() const override { return input().cardinality() == 0 ? 0 : kUnknown; }
   // Of batches, the function has to see whole ones: shares of one could end at different steps.
   std::optional<int64_t> batch_size() const override { return std::nullopt; }
+  std::optional<Stage> stage(const Unseeded&) const override {
+    return Stage{.call = "take_while()"};
+  }
   ShardBelow shard_below() const override { return ShardBelow::kNothing; }
 
  private:

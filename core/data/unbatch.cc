@@ -80,6 +80,9 @@ class UnbatchSource : public Decorator<UnbatchSource> {
   }
   // A batch(n) of the input is undone.
   std::optional<int64_t> batch_size() const override { return std::nullopt; }
+  std::optional<Stage> stage(const Unseeded&) const override {
+    return Stage{.call = "unbatch()", .role = Stage::Role::kUnstacks};
+  }
   ShardBelow shard_below() const override { return ShardBelow::kFiles; }
 };
 

@@ -109,6 +109,10 @@ class WindowSource : public Decorator<WindowSource> {
   // That of the input is about what is in a window.
   std::optional<int64_t> batch_size() const override { return std::nullopt; }
   bool may_yield_batches() const override { return true; }
+  std::optional<Stage> stage(const Unseeded&) const override {
+    return Stage{.call = str("window(", sizes_.size, ") with shift ", sizes_.shift, " and stride ",
+                             sizes_.stride, sizes_.drop_remainder ? ", drop" : "")};
+  }
   ShardBelow shard_below() const override { return ShardBelow::kNothing; }
 
  private:

@@ -68,6 +68,7 @@ class ZipSource : public Source {
   bool may_yield_batches() const override {
     return a_->may_yield_batches() && b_->may_yield_batches();
   }
+  std::optional<Stage> stage(const Unseeded&) const override { return Stage{.call = "zip()"}; }
   std::vector<SourcePtr> inputs() const override { return {a_, b_}; }
   SourcePtr with_inputs(const std::vector<SourcePtr>& inputs) const override {
     return std::make_shared<ZipSource>(inputs.at(0), inputs.at(1));

@@ -173,8 +173,9 @@ class Strategy {
   // --- Cross-replica: input (core/data/distributed_dataset.h)
 
   // Batches of `dataset`, which are global ones, divided over the replicas. A call of all workers,
-  // with the same batches, number of elements and division (kFailedPrecondition, naming two workers
-  // and what differs). kInvalidArgument for a dataset without batch().
+  // with the same batches, number of elements and division, and the same order where it decides who
+  // reads what (kFailedPrecondition, naming two workers and what differs). kInvalidArgument for a
+  // dataset without batch().
   data::DistributedDataset distribute_dataset(const data::Dataset& dataset,
                                               const InputOptions& options = {});
   // Calls `function` for this process's pipeline; its batches are those of one replica, handed out
