@@ -10,6 +10,7 @@
 #include <mutex>
 #include <utility>
 
+#include "core/base/comma_separated.h"
 #include "core/base/crc32c.h"
 #include "core/base/notice.h"
 #include "core/base/program.h"
@@ -42,6 +43,7 @@ constexpr std::chrono::milliseconds kFarewell(2000);
 // Whoever is connected to a server that is asked to stop was perhaps asked, too: it is served for
 // so long at most while it ends its step and saves.
 constexpr std::chrono::milliseconds kTimeForCallers(5000);
+constexpr size_t kMaxUnfinished = 8;  // names of tasks in an error
 
 // Who this process is among those of the job.
 struct Task {
@@ -519,9 +521,12 @@ bool run_parameter_server(const Options& options) {
     throw error.with_context(str(task.name(), ": the last snapshot is not written"));
   }
   // Also of those who have said so in its last moments.
-  if (stop_request() == StopRequest::kTermination && !server.is_done())
+  if (stop_request() == StopRequest::kTermination && !server.is_done()) {
+    const std::string tasks = comma_separated(server.unfinished(), {}, kMaxUnfinished);
     fail(Code::kCancelled, task.name(),
-         " was asked to stop, and not all tasks have said that they are done");
+         " was asked to stop, and not all tasks have said that they are done: ",
+         tasks.empty() ? "nobody has come" : "not " + tasks);
+  }
   return true;
 }
 

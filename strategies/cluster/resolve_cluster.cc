@@ -47,6 +47,7 @@ std::vector<Candidate> candidates(const Environment& environment) {
       {"PMI", "PMI_RANK", "PMI_SIZE", is_set("PMI_RANK") && !pmi_of_slurm, mpi},
       {"Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_TASKS", slurm_step,
        [&] { return std::make_shared<SlurmResolver>(SlurmResolverOptions{}, environment); }},
+      // By itself PMIx tells the number only to MPI: WORLD_SIZE is passed on by hand (MpiResolver).
       {"PMIx", "PMIX_RANK", "WORLD_SIZE", is_set("PMIX_RANK"), mpi},
       // All that runs in a pod has its variables, the cluster of one that cohort-run starts there,
       // too: they do not say that this process is one of several.

@@ -61,6 +61,14 @@ bool Roster::all_done() const {
   return anybody;
 }
 
+std::vector<std::string> Roster::unfinished() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& [name, task] : tasks_)
+    if (task.present != nullptr && !task.present->done) names.push_back(name);
+  return names;
+}
+
 void refuse_if_retired(const Start& start) {
   if (start.retired) refuse_retired(start.task);
 }

@@ -46,6 +46,8 @@ class Roster {
   bool anybody() const;
   // Whether somebody has come, and the present starts of all have done their work.
   bool all_done() const;
+  // The names of those whose present starts have not.
+  std::vector<std::string> unfinished() const;
 
  private:
   struct Task {

@@ -480,6 +480,10 @@ void ParameterServer::wait() { network_->wait(); }
 
 bool ParameterServer::is_done() const { return network_->service().is_done(); }
 
+std::vector<std::string> ParameterServer::unfinished() const {
+  return network_->service().unfinished();
+}
+
 void ParameterServer::wait_for_callers(std::chrono::milliseconds limit) {
   network_->service().wait_for_callers(clamped(limit));
 }

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "strategies/cluster/address.h"
 #include "strategies/cluster/environment.h"
@@ -40,6 +42,8 @@ class ParameterServer {
   // Whether the job needs the server no more: it has asked it to end, or all who have come have
   // said that their work is done (ParameterClient::say_done), and somebody has come.
   bool is_done() const;
+  // The tasks that have come and have not said so: "worker:1".
+  std::vector<std::string> unfinished() const;
   // Returns when nobody is connected, the job needs the server no more, or the time is over.
   void wait_for_callers(std::chrono::milliseconds limit);
   // Stops serving and, if it has a folder for them, takes the last snapshot, with an Error where it

@@ -93,6 +93,8 @@ class Service {
   // Whether that is so, or somebody has come, and all who have come have said that their work is
   // done.
   bool is_done() const { return is_ended() || roster_.all_done(); }
+  // Who have come and have not said so.
+  std::vector<std::string> unfinished() const { return roster_.unfinished(); }
   // Returns when nobody is connected, is_done(), or the time is over.
   void wait_for_callers(std::chrono::milliseconds limit);
   // Why to end, where nobody has been connected for too long (orphaned_after, unclaimed_after).

@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::chrono::seconds kLongestStep(2);
 constexpr std::chrono::milliseconds kTryInterval(300);
+// How long one attempt may take in any case, also where the time to join is nearly over.
+constexpr std::chrono::seconds kShortestAttempt(1);
 constexpr std::chrono::seconds kReportInterval(5);
 constexpr int kBacklog = 1024;
 
@@ -137,7 +139,8 @@ void Agent::seek(Time now) {
     try_again(std::strerror(errno), now);
     return;
   }
-  next_try_ = now + patience();
+  has_answered_ = false;
+  next_try_ = std::min(now + patience(), std::max(give_up_, now + kShortestAttempt));
 }
 
 void Agent::try_again(const std::string& why, Time now) {
@@ -234,13 +237,12 @@ void Agent::listen(Time now) {
   channel_->move();
   while (auto message = channel_->receive()) {
     heard_ = now;
+    has_answered_ = true;
     take(std::move(*message));
     if (job_code_) return;
   }
   std::string end = printable(channel_->end());
-  if (end.empty() && now - heard_ > patience()) {
-    end = str("silent for ", nodes().node_timeout.count(), " s");
-  }
+  if (end.empty()) end = silence(now);
   if (!end.empty() && has_joined_) {
     lose(end);
   } else if (!end.empty()) {
@@ -250,6 +252,12 @@ void Agent::listen(Time now) {
     told_ = now;
     tell(Ping{});
   }
+}
+
+std::string Agent::silence(Time now) const {
+  if (!has_answered_) return now >= next_try_ ? "it takes the connection and says nothing" : "";
+  if (now - heard_ <= patience()) return "";
+  return str("silent for ", nodes().node_timeout.count(), " s");
 }
 
 void Agent::take(Message message) {

@@ -78,6 +78,8 @@ class Agent {
   void reserve_ports(const net::InternetAddress& here);
 
   void listen(Time now);
+  // What is said of a rendezvous that has been silent for too long; "" of one that has not.
+  std::string silence(Time now) const;
   void take(Message message);
   void lose(const std::string& why);
 
@@ -90,8 +92,10 @@ class Agent {
   std::optional<NodePorts> ports_;
 
   // While there is no rendezvous:
-  Time give_up_, next_try_, next_report_;
+  Time give_up_, next_report_;
+  Time next_try_;  // also when the present one has failed, where nobody answers
   size_t tries_ = 0;
+  bool has_answered_ = false;  // the present one: anything at all
   net::Descriptor connecting_;
 
   std::optional<Channel> channel_;

@@ -34,6 +34,9 @@ constexpr std::chrono::seconds kTimeForCause(3);
 // they help, as Python has them, are nothing to warn of.
 constexpr std::chrono::milliseconds kTimeForHelpers(200);
 constexpr std::chrono::milliseconds kHelperInterval(5);
+// How long the others may go on after a parameter server has ended with 0, as one does that was
+// told that the work is done, until that is something to warn of.
+constexpr std::chrono::seconds kTimeAfterServers(5);
 // Of failures: how likely they are the cause of others. Nodes tell each other these numbers.
 constexpr int kWeightOfCause = 2, kWeightOfResumable = 1, kWeightOfConsequence = 0,
               kWeightOfSignal = -1;
@@ -154,6 +157,7 @@ void Attempt::run() {
     follow();
     advance();
     report_trainers();
+    report_servers();
     if (phase_ == Phase::kEnding) send_to_orphans(passed_on_ ? passed_on_ : SIGTERM);
     check_deadline();
     restart_tasks();
@@ -187,13 +191,12 @@ int Attempt::milliseconds_to_wait() const {
   const int longest = setting_.agent ? static_cast<int>(kStepInterval.count()) : INT_MAX;
   const Clock::time_point now = Clock::now();
   std::optional<Clock::time_point> next = deadline_;
-  if (phase_ == Phase::kRunning && trainer_reports_.next())
-    next = next ? std::min(*next, *trainer_reports_.next()) : trainer_reports_.next();
+  const auto wake_at = [&](Clock::time_point time) { next = next ? std::min(*next, time) : time; };
+  if (phase_ == Phase::kRunning && trainer_reports_.next()) wake_at(*trainer_reports_.next());
+  if (phase_ == Phase::kRunning && server_report_) wake_at(*server_report_);
   for (const TaskRun& run : tasks_) {
-    if (!run.next_start) continue;
-    const Clock::time_point look =
-        std::max(*run.next_start, now + std::chrono::milliseconds(kKillInterval));
-    next = next ? std::min(*next, look) : look;
+    if (run.next_start)
+      wake_at(std::max(*run.next_start, now + std::chrono::milliseconds(kKillInterval)));
   }
   if (!next) return setting_.agent ? longest : -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - now);
@@ -306,6 +309,8 @@ void Attempt::record(size_t task, ExitStatus status) {
   run.status = status;
   for (TaskOutput& stream : run.streams) stream.read_available();
   if (status.ok() && is_trainer(task)) trainer_reports_.begin(Clock::now());
+  if (status.ok() && is_server(task) && !server_report_)
+    server_report_ = Clock::now() + kTimeAfterServers;
   if (status.ok() || !(failures_count_ || may_be_cause(status))) return;
   if (may_come_back(task)) {
     plan_restart(task);
@@ -400,6 +405,21 @@ void Attempt::report_trainers() {
     names.push_back(run.name + (is_stopped(run.pid) ? " (stopped; SIGCONT lets it go on)" : ""));
   }
   if (!names.empty()) setting_.note("others have finished; waiting for ", comma_separated(names));
+}
+
+void Attempt::report_servers() {
+  if (phase_ != Phase::kRunning || !server_report_ || Clock::now() < *server_report_) return;
+  server_report_.reset();
+  std::vector<std::string> servers, trainers;
+  for (size_t task = 0; task < tasks_.size(); ++task) {
+    const TaskRun& run = tasks_[task];
+    if (is_server(task) && run.ended && run.status.ok()) servers.push_back(run.name);
+    if (is_trainer(task) && !run.ended) trainers.push_back(run.name);
+  }
+  setting_.say(comma_separated(servers), " ended with 0 before ",
+               trainers.empty() ? "the workers of other nodes" : comma_separated(trainers),
+               ": unless these need no parameter server any more, the program does not serve where "
+               "its task is ps (run_parameter_server), or has ended too early there");
 }
 
 void Attempt::settle(const Settle& order) {
@@ -522,6 +542,8 @@ bool Attempt::has_ended(const std::string& name) const {
 bool Attempt::is_trainer(size_t task) const {
   return task < static_cast<size_t>(setting_.cluster.num_trainers());
 }
+
+bool Attempt::is_server(size_t task) const { return setting_.cluster.tasks()[task].job == "ps"; }
 
 bool Attempt::trainers_have_ended() const {
   return std::all_of(

@@ -145,6 +145,8 @@ class Attempt {
   // Says from time to time who trains on though another one has finished, as long as nobody has
   // been asked to end: a stopped task would do so for ever.
   void report_trainers();
+  // Says once of parameter servers that have ended with 0 long before the run does.
+  void report_servers();
   void settle(const Settle& order);
   // False when it has gone as far already.
   bool start_settling(const Settle& order);
@@ -168,6 +170,7 @@ class Attempt {
   bool any_may_end() const;
   bool has_ended(const std::string& name) const;
   bool is_trainer(size_t task) const;
+  bool is_server(size_t task) const;
   bool trainers_have_ended() const;
   // Whether a task that has ended is to be started again.
   bool awaits_start() const;
@@ -189,7 +192,8 @@ class Attempt {
   std::map<int, Clock::time_point> last_requests_;  // when each signal has come to this host
   int came_from_elsewhere_ = 0;                     // a signal that this host may still get, too
   bool told_of_trainers_ = false;
-  ReportSchedule trainer_reports_;  // from when the first has finished
+  ReportSchedule trainer_reports_;                  // from when the first has finished
+  std::optional<Clock::time_point> server_report_;  // when servers that have ended are to be named
   bool timed_out_ = false;
   bool has_children_ = true;   // adopted ones too
   bool has_given_up_ = false;  // on processes that cannot be killed

@@ -191,17 +191,39 @@ void JobState::form(size_t enough, Time now) {
 }
 
 void JobState::maybe_start(Time now) {
-  const size_t size = nodes_.size();
   if (now < not_before_) return;
-  if (size >= enough_ || (size >= rules_.min_nodes && now >= last_call_)) {
+  const bool can_work = nodes_.size() >= rules_.min_nodes && has_trainers();
+  if (has_enough(now) && can_work) {
     start(now);
-  } else if (size < rules_.min_nodes && now >= give_up_) {
+  } else if (nodes_.size() >= rules_.max_nodes && !can_work) {
+    finish(exit_code(Code::kInvalidArgument), {lack_of_trainers()});
+  } else if (!can_work && now >= give_up_) {
     finish(exit_code(Code::kDeadlineExceeded),
            {str("giving up after ", seconds(rules_.join_timeout),
                 " s (--join_timeout): ", missing())});
   } else if (now >= next_report_) {
     report_progress(now);
   }
+}
+
+bool JobState::has_enough(Time now) const {
+  const size_t size = nodes_.size();
+  return size >= enough_ || (size >= rules_.min_nodes && now >= last_call_);
+}
+
+bool JobState::has_trainers() const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& entry) {
+    return entry.second.node.chief != 0 || !entry.second.node.workers.empty();
+  });
+}
+
+std::string JobState::lack_of_trainers() const {
+  const auto own = [&](int id) {
+    const Member& member = nodes_.at(id);
+    return str(member.label, " has --workers=0 --ps=", member.node.ps.size());
+  };
+  return str("nobody is there to train: ", comma_separated(in_order(), own),
+             "; expected --workers=1 or more on one node at least, or --chief on all");
 }
 
 std::vector<int> JobState::in_order() const {
@@ -259,6 +281,7 @@ std::string JobState::missing() const {
   std::string text =
       str(nodes_.size(), " of ", rules_.min_nodes < wanted ? str(rules_.min_nodes, " to ") : "",
           wanted, wanted == 1 ? " node is" : " nodes are", " here (", labels(), ")");
+  if (nodes_.size() >= rules_.min_nodes && !has_trainers()) text += "; " + lack_of_trainers();
   if (!all_have_ranks || !any_chose) return text;
   std::vector<size_t> ranks;
   for (size_t rank = 0; rank < has_rank.size(); ++rank)
@@ -268,7 +291,7 @@ std::string JobState::missing() const {
 
 void JobState::report_progress(Time now) {
   next_report_ = now + kReportInterval;
-  const bool may_start = nodes_.size() >= rules_.min_nodes;
+  const bool may_start = nodes_.size() >= rules_.min_nodes && has_trainers();
   notify_all({str("waiting for nodes: ", missing(), "; ",
                   may_start ? "starting without more in " : "giving up in ",
                   seconds((may_start ? last_call_ : give_up_) - now), " s")});
@@ -338,7 +361,7 @@ void JobState::signalled(int node, const Signal& signal, Time now) {
 void JobState::trainers_ended(int node, Time now) {
   Member& member = nodes_[node];
   member.trainers_ended = true;
-  if (!member.node.workers.empty()) trainer_reports_.begin(now);  // others say so at once
+  if (member.workers_ended()) trainer_reports_.begin(now);  // nodes without any say so at once
   const bool all = std::all_of(nodes_.begin(), nodes_.end(), [](const auto& entry) {
     return !entry.second.takes_part || entry.second.trainers_ended;
   });
@@ -520,7 +543,7 @@ bool JobState::may_grow(Time now) const {
   if (!all_is_well() || !is_elastic() || now < last_call_) return false;
   const auto any = [&](auto&& is) { return std::any_of(nodes_.begin(), nodes_.end(), is); };
   return any([](const auto& entry) { return !entry.second.takes_part; }) &&
-         !any([](const auto& entry) { return entry.second.trainers_ended || entry.second.ended; });
+         !any([](const auto& entry) { return entry.second.workers_ended() || entry.second.ended; });
 }
 
 void JobState::grow() {

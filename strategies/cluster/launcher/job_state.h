@@ -71,6 +71,9 @@ class JobState {
     bool trainers_ended = false;
     bool ended = false;
     bool leaves = false;  // when the round is over
+
+    // Not merely for want of any.
+    bool workers_ended() const { return trainers_ended && !node.workers.empty(); }
   };
   // A node whose place others have, who may be gone.
   struct Applicant {
@@ -91,6 +94,11 @@ class JobState {
   void decide(int node, const Join& join, Time now);
   void reconsider_applicants(Time now);
   void maybe_start(Time now);
+  bool has_enough(Time now) const;
+  // Whether anybody of the nodes that are here would train.
+  bool has_trainers() const;
+  // What they have instead.
+  std::string lack_of_trainers() const;
   void start(Time now);
   void form(size_t enough, Time now);
   std::vector<int> in_order() const;

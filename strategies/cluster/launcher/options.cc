@@ -134,7 +134,7 @@ Options parse_options(int argc, char** argv) {
   options.nodes = parse_node_options(flags);
   flags.finish(flags_elsewhere());
   if (options.version) return options;
-  if (options.workers == 0 && !options.chief) {
+  if (options.workers == 0 && !options.chief && !options.nodes) {
     invalid("--workers=0 leaves nobody to train: expected at least 1, or --chief");
   }
   if (options.nodes && options.workers + options.ps == 0) {

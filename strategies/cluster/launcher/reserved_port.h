@@ -14,10 +14,10 @@ namespace cohort::launcher {
 // excludes all others.
 class ReservedPort {
  public:
-  // A free port of `host`, by default of 127.0.0.1; the port of `host` does not matter.
+  // A free port of `host`, by default of the loopback; the port of `host` does not matter.
   // kInvalidArgument where that is no address of this host, kResourceExhausted where it has no port
   // left.
-  explicit ReservedPort(const net::InternetAddress& host = net::InternetAddress());
+  explicit ReservedPort(const net::InternetAddress& host = net::InternetAddress::own_loopback());
 
   // "127.0.0.1:40123".
   std::string address() const { return address_.text(); }

@@ -108,7 +108,7 @@ int run_attempts(const Setting& setting) {
 
 int supervise(const Options& options, const std::string& program, const Environment& environment,
               const Signals& signals, const net::Descriptor& lifeline) {
-  const net::InternetAddress loopback;
+  const net::InternetAddress loopback = net::InternetAddress::own_loopback();
   const NodePorts ports(options, loopback);
   const std::string given_id = coordination::given_job_id(process_environment);
   const LocalCluster cluster(options, ports,

@@ -18,12 +18,26 @@ namespace {
 
 constexpr uint32_t kLoopbackNetwork = 127;  // 127.0.0.0/8
 
+// Whether this host has the address.
+bool can_bind(const InternetAddress& address) {
+  const Descriptor socket = address.try_socket();
+  return socket && address.bind(socket) == 0;
+}
+
 }  // namespace
 
 InternetAddress::InternetAddress() {
   auto& address = reinterpret_cast<sockaddr_in&>(storage_);
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+}
+
+InternetAddress InternetAddress::own_loopback() {
+  const InternetAddress v4;
+  InternetAddress v6;
+  auto& address = reinterpret_cast<sockaddr_in6&>(v6.storage_);
+  address = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+  return !can_bind(v4) && can_bind(v6) ? v6 : v4;
 }
 
 std::vector<InternetAddress> InternetAddress::resolve(const std::string& host, int port) {

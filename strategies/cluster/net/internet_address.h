@@ -16,6 +16,8 @@ class InternetAddress {
  public:
   // A free port of 127.0.0.1, for binding.
   InternetAddress();
+  // The same, or of ::1 where this host has no 127.0.0.1 and has that.
+  static InternetAddress own_loopback();
   // All that a name or address stands for, at least one, in the order of the system. kUnavailable
   // when nobody knows (yet). May take seconds.
   static std::vector<InternetAddress> resolve(const std::string& host, int port);

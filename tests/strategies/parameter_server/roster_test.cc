@@ -1,5 +1,8 @@
 #include "strategies/parameter_server/roster.h"
 
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "tests/strategies/parameter_server/testing.h"
@@ -61,6 +64,16 @@ TEST(Roster, KnowsWhenTheLastStartsOfAllAreDone) {
   EXPECT_TRUE(tasks.all_done());
   tasks.enter("a", 2);
   EXPECT_FALSE(tasks.all_done()) << "it was started again";
+}
+
+TEST(Roster, NamesWhoHasComeAndIsNotDone) {
+  parameter_server::Roster tasks(3, "tasks");
+  EXPECT_EQ(tasks.unfinished(), std::vector<std::string>());
+  tasks.retire("c", 1);
+  for (const char* task : {"a", "b"}) tasks.enter(task, 1);
+  EXPECT_EQ(tasks.unfinished(), (std::vector<std::string>{"a", "b"}));
+  tasks.enter("a", 1)->done = true;
+  EXPECT_EQ(tasks.unfinished(), std::vector<std::string>{"b"});
 }
 
 }  // namespace

@@ -388,6 +388,7 @@ TEST(ParameterServer, IsDoneWhenAllWhoHaveComeSayThatTheyAre) {
   EXPECT_FALSE(server->is_done());
   first->say_done();
   EXPECT_FALSE(server->is_done());
+  EXPECT_EQ(server->unfinished(), std::vector<std::string>{"worker:1"});
   second->say_done();
   EXPECT_TRUE(server->is_done());
   server.client("worker:1")->statistics();

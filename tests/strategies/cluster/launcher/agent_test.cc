@@ -1,5 +1,6 @@
 #include "strategies/cluster/launcher/agent.h"
 
+#include <chrono>
 #include <csignal>
 #include <sys/socket.h>
 
@@ -7,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "strategies/cluster/net/socket.h"
+#include "tests/testing/error_of.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/few_descriptors.h"
 
@@ -14,6 +16,7 @@ namespace cohort::launcher {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // A rendezvous that says what it likes, and one node.
 class AgentTest : public ::testing::Test {
@@ -69,6 +72,26 @@ TEST_F(AgentTest, MakesWhatOtherNodesSayFitForATerminal) {
   EXPECT_EQ(std::get<Signal>(orders[2]).origin,
             "node 3 (?"
             "?)");
+}
+
+// It would be given up only after `node_timeout` where it had spoken before.
+TEST_F(AgentTest, GivesUpInTimeWhereTheRendezvousTakesTheConnectionAndSaysNothing) {
+  Options options = options_;
+  options.nodes->join_timeout = std::chrono::duration<double>(0.5);
+  const auto begin = std::chrono::steady_clock::now();
+  Agent agent(options, [](const std::string&) {});
+  std::vector<net::Descriptor> taken;
+  const Error error = cohort::testing::error_of([&] {
+    cohort::testing::eventually([&] {
+      agent.step();
+      if (net::Descriptor socket = accept_one()) taken.push_back(std::move(socket));
+      return false;
+    });
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, options.nodes->node_timeout / 2);
+  EXPECT_EQ(error.code(), Code::kDeadlineExceeded) << error.message();
+  EXPECT_THAT(error.message(), HasSubstr("after 0.5 s: it takes the connection and says nothing"));
+  EXPECT_EQ(taken.size(), 1u);
 }
 
 // As one of an address that the system cannot have, when the next one will do.

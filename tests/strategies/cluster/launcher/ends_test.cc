@@ -68,6 +68,27 @@ TEST(LauncherEnd, IsAwaitedAloudOnceOthersHaveFinished) {
   EXPECT_EQ(launched.wait(), 128 + SIGTERM);
 }
 
+TEST(LauncherEnd, OfAServerWithZeroIsSaidWhereWorkersGoOn) {
+  Launched launched(
+      {.flags = {"--workers=2", "--ps=2", "--quiet"}, .actions = {"ps:1@exit=0", "hang"}});
+  launched.wait_for_errors(
+      "cohort-run: ps:1 ended with 0 before worker:0, worker:1: unless these need no parameter "
+      "server any more, the program does not serve where its task is ps (run_parameter_server)");
+  launched.send(SIGTERM);
+  EXPECT_EQ(launched.wait(), 128 + SIGTERM);
+}
+
+TEST(LauncherEnd, OfAServerWithZeroIsNoFailure) {
+  const TemporaryFolder folder("launcher");
+  const std::string go = folder.path() + "/go";
+  Launched launched({.flags = {"--workers=1", "--ps=1"},
+                     .actions = {"ps@print=done", "ps@exit=0", "await_file=" + go}});
+  launched.wait_for_output("done");
+  touch(go);
+  EXPECT_EQ(launched.wait(), 0) << launched.errors();
+  EXPECT_THAT(launched.errors(), Not(HasSubstr("ended with 0 before")));
+}
+
 TEST(LauncherEnd, IsTheFirstFailure) {
   for (const char* who : {"worker:1", "ps:0", "evaluator:0", "chief:0"}) {
     SCOPED_TRACE(who);

@@ -43,6 +43,14 @@ class JobStateTest : public ::testing::Test {
     state_->join(node, greeting("host" + std::to_string(node), rank), now_);
     collect();
   }
+  // A node without workers.
+  void join_with_servers(int node, size_t servers) {
+    Join join = greeting("host" + std::to_string(node));
+    join.node.workers.clear();
+    join.node.ps.assign(servers, 1);
+    state_->join(node, join, now_);
+    collect();
+  }
   void tell(int node, const Message& message) {
     state_->receive(node, message, now_);
     collect();
@@ -159,6 +167,54 @@ TEST_F(JobStateTest, SaysEveryFiveSecondsWhoIsMissingUntilItGivesUp) {
   EXPECT_EQ(code(0), exit_code(Code::kDeadlineExceeded));
   EXPECT_EQ(code(1), exit_code(Code::kDeadlineExceeded));
   EXPECT_TRUE(state_->is_over());
+}
+
+TEST_F(JobStateTest, StartsWithANodeOfServersAlone) {
+  begin(2, 2);
+  join_with_servers(0, 1);
+  join(1);
+  ASSERT_EQ(got<Start>(0).size(), 1);
+  EXPECT_EQ(got<Start>(1).size(), 1);
+}
+
+TEST_F(JobStateTest, StartsWithNodesOfServersAndAChief) {
+  begin(1, 1);
+  Join chief = greeting("host0");
+  chief.node.workers.clear();
+  chief.node.chief = 1;
+  state_->join(0, chief, now_);
+  collect();
+  EXPECT_EQ(got<Start>(0).size(), 1);
+}
+
+TEST_F(JobStateTest, IsOverWhereNobodyWouldTrainAndSaysWhatAllHave) {
+  begin(2, 2);
+  join_with_servers(0, 1);
+  join_with_servers(1, 3);
+  EXPECT_EQ(said_[1],
+            "nobody is there to train: host0 has --workers=0 --ps=1, host1 has --workers=0 --ps=3; "
+            "expected --workers=1 or more on one node at least, or --chief on all\n");
+  for (const int node : {0, 1}) EXPECT_EQ(code(node), exit_code(Code::kInvalidArgument));
+}
+
+TEST_F(JobStateTest, WaitsForANodeThatTrainsWhileOneMayCome) {
+  begin(1, 2);
+  join_with_servers(0, 1);
+  pass(seconds(59));
+  EXPECT_THAT(got<Start>(0), IsEmpty());
+  EXPECT_THAT(said_[0], HasSubstr("nobody is there to train: host0 has --workers=0 --ps=1"));
+  EXPECT_THAT(said_[0], HasSubstr("giving up in 5 s\n"));
+  join(1);
+  EXPECT_EQ(got<Start>(0).size(), 1);
+}
+
+TEST_F(JobStateTest, GivesUpWhereNoneThatTrainsComesInTime) {
+  begin(1, 2);
+  join_with_servers(0, 1);
+  pass(seconds(60));
+  EXPECT_THAT(said_[0], HasSubstr("giving up after 60 s (--join_timeout): 1 of 1 to 2 nodes are "
+                                  "here (host0); nobody is there to train"));
+  EXPECT_EQ(code(0), exit_code(Code::kDeadlineExceeded));
 }
 
 TEST_F(JobStateTest, RefusesWhoDoesNotFitAndNamesBothSides) {
@@ -471,6 +527,17 @@ TEST_F(JobStateTest, StartsAgainWithANodeThatHasWaitedForTheLastCall) {
   EXPECT_THAT(said_[0], HasSubstr("which --restarts does not count"));
   pass(seconds(100));
   EXPECT_THAT(got<Signal>(0), IsEmpty());
+}
+
+TEST_F(JobStateTest, GrowsBesideANodeOfServersAlone) {
+  begin(2, 3, 1);
+  join_with_servers(0, 1);
+  join(1);
+  pass(seconds(30));
+  tell(0, TrainersEnded{});  // it has none
+  join(2);
+  pass(seconds(30));
+  EXPECT_EQ(got<Signal>(0).size(), 1);
 }
 
 TEST_F(JobStateTest, DoesNotGrowWithoutRestartsOrWhileItEnds) {

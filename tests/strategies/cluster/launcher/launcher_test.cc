@@ -258,6 +258,24 @@ TEST(LauncherPorts, AreKeptFromThoseWhoDoNotMeanToShareIt) {
 
 // Inside another launcher.
 
+TEST(LauncherPorts, AreThoseOfIPv6WhereALoopbackHasNoOther) {
+  const auto finish_there = [&](const std::string& command) {
+    return finish({.actions = {"-rn", "/bin/sh", "-c",
+                               "PATH=$PATH:/usr/sbin:/sbin && ip link set lo up && "
+                               "ip address del 127.0.0.1/8 dev lo && " +
+                                   command,
+                               std::getenv("COHORT_RUN"), std::getenv("ACTOR")},
+                   .program = "/usr/bin/unshare"});
+  };
+  if (finish_there("ip address show dev lo | grep -q inet6").code != 0)
+    GTEST_SKIP() << "no network of its own with ::1";
+  const Finished run =
+      finish_there("exec \"$0\" --standalone --workers=2 \"$1\" show=TF_CONFIG show=MASTER_ADDR");
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_THAT(run.output, HasSubstr("TF_CONFIG={\"cluster\":{\"worker\":[\"[::1]:"));
+  EXPECT_THAT(run.output, HasSubstr("[worker:1] MASTER_ADDR=::1\n"));
+}
+
 TEST(LauncherInside, AnotherLauncherRunsTheProgramAsItIs) {
   const auto expect = [](const std::string& rank_variable, const std::string& rank,
                          std::map<std::string, std::string> others,

@@ -83,6 +83,25 @@ TEST(NodesTest, MayDifferInTheirTasks) {
   EXPECT_EQ(shown(nodes[1].output(), "worker:3", "LOCAL_WORLD_SIZE"), "3");
 }
 
+TEST(NodesTest, MayHaveParameterServersAlone) {
+  Nodes nodes({"--nnodes=2"}, {"show=RANK", "show=MASTER_ADDR", "ps@serve=inherited",
+                               "worker:1@call=ps:0", "ps@hang"});
+  nodes.start({"--node_rank=0", "--workers=0", "--ps=1"});
+  nodes.start({"--node_rank=1", "--workers=2"});
+  EXPECT_THAT(nodes.wait(), ElementsAre(0, 0)) << nodes.all_errors();
+  EXPECT_EQ(shown(nodes[1].output(), "worker:1", "RANK"), "1");
+  EXPECT_EQ(shown(nodes[0].output(), "ps:0", "MASTER_ADDR"), " is unset");
+  EXPECT_THAT(nodes[1].output(), HasSubstr("[worker:1] this is ps:0\n"));
+}
+
+TEST(NodesTest, NeedAWorkerSomewhere) {
+  Nodes nodes({"--nnodes=2", "--workers=0", "--ps=1"});
+  for (const int rank : {0, 1}) nodes.start_rank(rank);
+  EXPECT_THAT(nodes.wait(), ElementsAre(2, 2));
+  for (const size_t i : {0, 1})
+    EXPECT_THAT(nodes[i].errors(), HasSubstr("nobody is there to train: node 0 ("));
+}
+
 TEST(NodesTest, EndWithTheFirstFailureOfAny) {
   Nodes nodes({"--nnodes=3"}, {"worker:1@print=so far", "worker:1@exit=20", "hang"});
   for (const int rank : {0, 1, 2}) nodes.start_rank(rank);
@@ -441,6 +460,7 @@ TEST(NodesFlags, AreChecked) {
   expect({"--nnodes=2", there, "--node_rank=2"}, 2, "expected an integer from 0 to 1");
   expect({"--nnodes=2", "--rendezvous=127.0.0.1"}, 2, "--rendezvous");
   expect({"--nnodes=2", there, "--workers=0", "--chief"}, 2, "--workers=0 without --ps");
+  expect({"--nnodes=1", "--workers=0", "--ps=1"}, 2, "--workers=0 leaves nobody to train");
   expect({"--nnodes=2", "--rendezvous=192.0.2.1:29400", "--node_rank=1"}, 19,
          "in plain text, beyond this host");
   // Also on one host, where they have no effect.

@@ -18,5 +18,11 @@ TEST(InternetAddressTest, AHostHasItsZone) {
   EXPECT_EQ(address.with_port(81).text(), "[fe80::1%lo]:81");
 }
 
+TEST(InternetAddressTest, TheLoopbackCanBeBound) {
+  const InternetAddress loopback = InternetAddress::own_loopback();
+  EXPECT_TRUE(loopback.is_loopback());
+  EXPECT_EQ(loopback.bind(loopback.socket()), 0);
+}
+
 }  // namespace
 }  // namespace cohort::net
