@@ -28,10 +28,13 @@ int count_of(milliseconds time) { return static_cast<int>(time.count()); }
 net::Http2Sizes::Limits most_in_plain_text(const GrpcServer::Options& options) {
   const auto message = static_cast<size_t>(options.message_bytes);
   const auto calls = static_cast<size_t>(options.calls_per_connection);
-  return {.message_bytes = 2 * message,
-          .messages_bytes = calls * message,
-          .header_bytes = 2 * static_cast<size_t>(options.metadata_bytes),
-          .usual_bytes = static_cast<size_t>(options.usual_message_bytes)};
+  net::Http2Sizes::Limits limits{.message_bytes = 2 * message,
+                                 .messages_bytes = calls * message,
+                                 .header_bytes = 2 * static_cast<size_t>(options.metadata_bytes),
+                                 .usual_bytes = static_cast<size_t>(options.usual_message_bytes)};
+  if (options.first_message_bytes)
+    limits.first_bytes = static_cast<size_t>(*options.first_message_bytes);
+  return limits;
 }
 
 }  // namespace

@@ -28,6 +28,9 @@ class GrpcServer {
     // Of what a call may send, and how many calls one connection may have.
     int message_bytes = 0;
     int usual_message_bytes = 0;  // longer ones are taken slowly (net::Http2Guard)
+    // Of the first message of a call, where that has a limit of its own. In plain text a longer one
+    // comes empty.
+    std::optional<int> first_message_bytes = {};
     int metadata_bytes = 0;
     int calls_per_connection = 0;
     // Who connects has so long to say something; and to begin a call, and the next one after that,

@@ -33,6 +33,8 @@ using std::chrono::seconds;
 // Of messages for a member, in memory. While there are more nothing is read of what it says, so
 // that who asks and takes no answers has a bounded number of them.
 constexpr size_t kMaxUnsentBytes = 8 << 20;
+// Of what a member says first, which is that it joins: from strangers nothing long is taken.
+constexpr int kMaxFirstMessageBytes = 4096;
 
 // How long a host may leave a heartbeat unanswered. The system counts from when it sends it again,
 // 0.2 to 0.4 s after the first time; together they are over soon after `suspect`.
@@ -52,6 +54,7 @@ GrpcServer::Options options_for(Timing timing) {
   return {.name = "leader",
           .message_bytes = kMaxMessageBytes,
           .usual_message_bytes = 64 << 10,
+          .first_message_bytes = kMaxFirstMessageBytes,
           .metadata_bytes = 4096,
           .calls_per_connection = 4,
           // Who connects has to say something soon, or is a waste of descriptors.
@@ -164,6 +167,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
 
     void OnReadDone(bool ok) override {
       if (!ok) return end();
+      if (incoming_.has_join()) join();
       service_.received(self_, incoming_);
       incoming_.Clear();
       std::lock_guard lock(mutex_);
@@ -190,7 +194,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
     }
 
    private:
-    // The member has gone.
+    // The member has gone, or says what gRPC does not take.
     void end() {
       service_.closed(self_);
       std::lock_guard lock(mutex_);
@@ -209,8 +213,17 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
       if (is_read_) StartRead(&incoming_);
     }
 
+    void join() {
+      std::lock_guard lock(mutex_);
+      has_joined_ = true;
+    }
+
+    // REQUIRES: mutex_ held.
     void finish_now() {
-      if (!std::exchange(finished_, true)) Finish(grpc::Status::OK);
+      if (std::exchange(finished_, true)) return;
+      if (has_joined_) return Finish(grpc::Status::OK);
+      Finish({grpc::StatusCode::INVALID_ARGUMENT,
+              str("expected a Join first, of at most ", kMaxFirstMessageBytes, " bytes")});
     }
 
     Service& service_;
@@ -221,6 +234,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
     mutable std::mutex mutex_;                // taken inside the service's
     std::deque<proto::FromLeader> outgoing_;  // the first is being written
     size_t unsent_bytes_ = 0;                 // of those
+    bool has_joined_ = false;                 // or has asked to
     bool is_read_ = true;                     // a read is under way, or being handled
     bool ending_ = false, finished_ = false;
   };

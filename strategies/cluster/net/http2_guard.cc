@@ -44,15 +44,17 @@ class Flow {
   Flow(int from, int to) : from_(from), to_(to) {}
 
   // Moves what goes into `scratch`, without waiting; where that is empty, what has been taken
-  // before. `accept` sees what comes; where it says false so does this, and nothing is passed on.
+  // before. `accept` sees what comes, and may change it; where it says false so does this, and
+  // nothing is passed on.
   template <typename Accept>
   bool move(std::span<char> scratch, const Accept& accept) {
     if (!rest_.empty()) {
       rest_.erase(0, give(rest_));
     } else if (wants_to_take() && !scratch.empty()) {
-      const std::string_view bytes = take(scratch);
+      const std::span<char> bytes = take(scratch);
       if (!accept(bytes)) return false;
-      rest_ = bytes.substr(give(bytes));
+      const std::string_view text(bytes.data(), bytes.size());
+      rest_ = text.substr(give(text));
     }
     if (ended_ && rest_.empty()) shutdown(to_, SHUT_WR);
     return true;
@@ -62,9 +64,9 @@ class Flow {
   bool wants_to_give() const { return !rest_.empty(); }
 
  private:
-  std::string_view take(std::span<char> scratch) {
+  std::span<char> take(std::span<char> scratch) {
     const ssize_t got = recv(from_, scratch.data(), scratch.size(), MSG_DONTWAIT);
-    if (got > 0) return {scratch.data(), static_cast<size_t>(got)};
+    if (got > 0) return scratch.first(static_cast<size_t>(got));
     ended_ = got == 0 || !would_block(errno);
     return {};
   }
@@ -129,7 +131,7 @@ class Http2Guard::Connection {
   // memory for what is passed on.
   bool move(std::span<char> scratch, bool has_hung_up) try {
     const bool fits = move_in(scratch);
-    out_.move(scratch, [](std::string_view) { return true; });
+    out_.move(scratch, [](std::span<char>) { return true; });
     if (has_hung_up) end_soon();
     is_refused_ = !fits;
     return fits && !out_.is_over();
@@ -152,7 +154,7 @@ class Http2Guard::Connection {
       scratch = {};
     else if (sizes_.in_long_message())
       scratch = scratch.first(kPiece);
-    const bool fits = in_.move(scratch, [this](std::string_view bytes) {
+    const bool fits = in_.move(scratch, [this](std::span<char> bytes) {
       if (!first_ && !bytes.empty()) first_ = bytes[0];
       return sizes_.accept(bytes);
     });

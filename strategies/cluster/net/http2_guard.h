@@ -18,6 +18,7 @@ namespace cohort::net {
 
 // Stands between gRPC and clients that speak to it in plain text: passes on what both say, and
 // hangs up on a client that sends what Http2Sizes does not accept, or for whom there is no memory.
+// What it does to a first message that is too long, Http2Sizes tells.
 // A long message is passed on at 64 MB/s, in small pieces: whoever else is served on these cores
 // hardly has to wait for it, and who sends nothing else is kept busy.
 // (By TLS there is nothing to be seen from outside; there clients have shown certificates.)

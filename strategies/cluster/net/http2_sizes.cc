@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <string_view>
 
 namespace cohort::net {
 namespace {
@@ -9,9 +10,11 @@ namespace {
 constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 enum FrameType : uint8_t { kData = 0, kHeaders = 1, kReset = 3, kContinuation = 9 };
 constexpr uint8_t kEndStream = 0x1, kPadded = 0x8;
-// Streams with a message half sent. Those that the server has ended in the middle of one count
-// among them: who has had so many has to connect again.
+// Streams with a message half sent, or none yet. Those that the server has ended in the middle of
+// one count among them: who has had so many has to connect again.
 constexpr size_t kMostMessages = 1024;
+// Begins no message: the flags that there are are 0 and 1.
+constexpr char kNoMessage = '\x7f';
 
 size_t number(std::span<const unsigned char> big_endian) {
   size_t value = 0;
@@ -21,10 +24,10 @@ size_t number(std::span<const unsigned char> big_endian) {
 
 // Moves bytes from the front of `bytes` to `to` at `got`, until that is full; whether it is.
 template <size_t size>
-bool fill(std::array<unsigned char, size>& to, size_t& got, std::string_view& bytes) {
+bool fill(std::array<unsigned char, size>& to, size_t& got, std::span<char>& bytes) {
   const size_t part = std::min(size - got, bytes.size());
   std::copy_n(bytes.begin(), part, to.begin() + static_cast<std::ptrdiff_t>(got));
-  bytes.remove_prefix(part);
+  bytes = bytes.subspan(part);
   got += part;
   return got == size;
 }
@@ -37,7 +40,7 @@ uint32_t Http2Sizes::stream() const {
   return static_cast<uint32_t>(number(std::span(frame_).last<4>())) & 0x7fffffff;
 }
 
-bool Http2Sizes::accept(std::string_view bytes) {
+bool Http2Sizes::accept(std::span<char> bytes) {
   while (!bytes.empty()) {
     const bool fits = preface_bytes_ < kPreface.size() ? take_preface(bytes)
                       : frame_bytes_ < frame_.size()   ? take_frame_header(bytes)
@@ -47,15 +50,15 @@ bool Http2Sizes::accept(std::string_view bytes) {
   return true;
 }
 
-bool Http2Sizes::take_preface(std::string_view& bytes) {
-  const std::string_view part = bytes.substr(0, kPreface.size() - preface_bytes_);
-  if (part != kPreface.substr(preface_bytes_, part.size())) return false;
-  preface_bytes_ += part.size();
-  bytes.remove_prefix(part.size());
+bool Http2Sizes::take_preface(std::span<char>& bytes) {
+  const size_t part = std::min(bytes.size(), kPreface.size() - preface_bytes_);
+  if (std::string_view(bytes.data(), part) != kPreface.substr(preface_bytes_, part)) return false;
+  preface_bytes_ += part;
+  bytes = bytes.subspan(part);
   return true;
 }
 
-bool Http2Sizes::take_frame_header(std::string_view& bytes) {
+bool Http2Sizes::take_frame_header(std::span<char>& bytes) {
   if (!fill(frame_, frame_bytes_, bytes)) return true;
   payload_left_ = number(std::span(frame_).first<3>());
   if (!begin_frame()) return false;
@@ -71,22 +74,25 @@ bool Http2Sizes::begin_frame() {
     if (stream() <= last_stream_) return false;
     last_stream_ = stream();
     block_bytes_ = 0;
+    messages_[stream()].is_first = true;
+    if (messages_.size() > kMostMessages) return false;
   }
   if (type() == kHeaders || type() == kContinuation) block_bytes_ += frame_.size() + payload_left_;
   return std::max(payload_left_, block_bytes_) <= limits_.header_bytes;
 }
 
-bool Http2Sizes::take_payload(std::string_view& bytes) {
-  const std::string_view part = bytes.substr(0, payload_left_);
+bool Http2Sizes::take_payload(std::span<char>& bytes) {
+  const std::span<char> part = bytes.first(std::min(bytes.size(), payload_left_));
   if (type() == kData && !take_data(part)) return false;
   payload_left_ -= part.size();
-  bytes.remove_prefix(part.size());
+  bytes = bytes.subspan(part.size());
   if (payload_left_ == 0) end_frame();
   return true;
 }
 
 void Http2Sizes::end_frame() {
-  if (type() == kReset || (type() == kData && (flags() & kEndStream) != 0)) forget(stream());
+  const bool may_end = type() == kData || type() == kHeaders;
+  if (type() == kReset || (may_end && (flags() & kEndStream) != 0)) forget(stream());
   frame_bytes_ = 0;
 }
 
@@ -104,18 +110,26 @@ void Http2Sizes::forget(uint32_t stream) {
   messages_.erase(message);
 }
 
-bool Http2Sizes::take_data(std::string_view data) {
+bool Http2Sizes::take_data(std::span<char> data) {
   while (!data.empty()) {
     Message& message = messages_[stream()];
     if (messages_.size() > kMostMessages) return false;
     if (message.prefix_bytes < message.prefix.size()) {
+      const std::span<char> prefix = data.first(std::min(data.size(), message.prefix.size()));
+      const bool is_whole = message.prefix_bytes == 0;
       if (!fill(message.prefix, message.prefix_bytes, data)) return true;
       message.bytes = message.missing = number(std::span(message.prefix).last<4>());
       if (!add(message)) return false;
+      if (message.is_first && message.bytes > limits_.first_bytes) {
+        if (!is_whole) return false;  // some of it has gone on
+        std::ranges::fill(prefix, '\0');
+        message.is_emptied = true;
+      }
     }
     const size_t part = std::min(message.missing, data.size());
+    if (message.is_emptied) std::ranges::fill(data.first(part), kNoMessage);
     message.missing -= part;
-    data.remove_prefix(part);
+    data = data.subspan(part);
     if (message.missing == 0) forget(stream());
   }
   return true;

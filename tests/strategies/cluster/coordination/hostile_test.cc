@@ -55,15 +55,20 @@ TEST_F(Hostile, WhoDoesNotJoinIsDropped) {
   message.mutable_request()->mutable_set()->set_key("k");
   const Response response = send(message);
   EXPECT_TRUE(response.messages.empty());
-  EXPECT_TRUE(response.status.ok());
+  EXPECT_EQ(response.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(error_of([&] { members_[0]->store().get("k", milliseconds(0)); }).code(),
             Code::kDeadlineExceeded);
 }
 
-TEST_F(Hostile, AMessageBeyondTheLimitIsRefused) {
-  proto::FromMember message;
-  message.mutable_report()->set_message(std::string(coordination::kMaxMessageBytes, 'x'));
-  EXPECT_EQ(send(message).status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+TEST_F(Hostile, ALongFirstMessageIsRefusedWhateverItIs) {
+  proto::FromMember report, join;
+  report.mutable_report()->set_message(std::string(coordination::kMaxMessageBytes, 'x'));
+  join.mutable_join()->set_job_id(std::string(100'000, '\n'));
+  for (const proto::FromMember& message : {report, join}) {
+    const grpc::Status status = send(message).status;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(status.error_message(), "expected a Join first, of at most 4096 bytes");
+  }
 }
 
 TEST_F(Hostile, MetadataBeyondTheLimitIsRefused) {
@@ -80,7 +85,7 @@ TEST_F(Hostile, AnEndlessHeaderBlockIsCutOff) {
 
 TEST_F(Hostile, WhoJoinsWithNonsenseIsRefused) {
   proto::FromMember message;
-  message.mutable_join()->set_job_id(std::string(100'000, '\n'));
+  message.mutable_join()->set_job_id(std::string(3000, '\n'));
   const Response response = send(message);
   ASSERT_EQ(response.messages.size(), 1u);
   EXPECT_LT(response.messages[0].refused().fault().message().size(), 1000u);
@@ -121,7 +126,7 @@ TEST_F(Hostile, WhoSaysNothingIsClosed) {
   const auto stream = stub_->Attend(&context);
   proto::FromLeader answer;
   EXPECT_FALSE(stream->Read(&answer));
-  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 }  // namespace

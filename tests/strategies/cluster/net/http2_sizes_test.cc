@@ -1,5 +1,7 @@
 #include "strategies/cluster/net/http2_sizes.h"
 
+#include <algorithm>
+#include <span>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -19,11 +21,12 @@ std::string open(uint32_t stream) { return frame(kHeaders, 4, stream, "h"); }
 
 // The number of bytes behind the preface that are accepted, `step` at a time: all, or those before
 // the step that is not.
-size_t accepted(const std::string& frames, size_t step = 1) {
+size_t accepted(std::string frames, size_t step = 1) {
   Http2Sizes sizes(kLimits);
-  EXPECT_TRUE(sizes.accept(kPreface));
+  std::string preface(kPreface);
+  EXPECT_TRUE(sizes.accept(preface));
   for (size_t i = 0; i < frames.size(); i += step)
-    if (!sizes.accept(std::string_view(frames).substr(i, step))) return i;
+    if (!sizes.accept(std::span(frames).subspan(i, std::min(step, frames.size() - i)))) return i;
   return frames.size();
 }
 bool accepts(const std::string& frames) { return accepted(frames) == frames.size(); }
@@ -90,7 +93,7 @@ TEST(Http2Sizes, ForgetAMessageWhoseStreamEnds) {
 
 TEST(Http2Sizes, TellWhetherALongMessageIsUnderWay) {
   Http2Sizes sizes(kLimits);
-  const auto after = [&](const std::string& frames) {
+  const auto after = [&](std::string frames) {
     EXPECT_TRUE(sizes.accept(frames));
     return sizes.in_long_message();
   };
@@ -104,6 +107,44 @@ TEST(Http2Sizes, TellWhetherALongMessageIsUnderWay) {
     EXPECT_TRUE(after(open(stream) + frame(kData, 0, stream, message_prefix(1000))));
     EXPECT_FALSE(after(end));
   }
+}
+
+TEST(Http2Sizes, EmptyALongFirstMessageOfACallAlone) {
+  Http2Sizes sizes({.message_bytes = 1000,
+                    .messages_bytes = 3000,
+                    .header_bytes = 300,
+                    .usual_bytes = 900,
+                    .first_bytes = 10});
+  // What goes on, in one piece.
+  const auto passed = [&](std::string frames) {
+    EXPECT_TRUE(sizes.accept(frames));
+    return frames;
+  };
+  const auto expect_unchanged = [&](const std::string& frames) {
+    EXPECT_EQ(passed(frames), frames);
+  };
+  expect_unchanged(std::string(kPreface));
+  expect_unchanged(open(1) + open(3) + frame(kData, 0, 3, message(10) + message(11)));
+  EXPECT_EQ(passed(frame(kData, 0, 1, message(11).substr(0, 6))),
+            frame(kData, 0, 1, message_prefix(0) + '\x7f'));
+  EXPECT_EQ(passed(frame(kData, 0, 1, message(11).substr(6) + message(12))),
+            frame(kData, 0, 1, std::string(10, '\x7f') + message(12)));
+  expect_unchanged(frame(kData, kEndStream, 3, message(1000)));
+  // Of one that has begun to go on, nothing more does.
+  std::string begin = open(5) + frame(kData, 0, 5, message_prefix(11).substr(0, 1)),
+              rest = frame(kData, 0, 5, message_prefix(11).substr(1));
+  EXPECT_TRUE(sizes.accept(begin));
+  EXPECT_FALSE(sizes.accept(rest));
+}
+
+TEST(Http2Sizes, LimitTheCallsThatSayNothing) {
+  std::string calls, ended;
+  for (uint32_t stream = 1; stream < 2 * 1025; stream += 2) {
+    calls += open(stream);
+    ended += frame(kHeaders, 4 | kEndStream, stream, "h");
+  }
+  EXPECT_FALSE(accepts(calls));
+  EXPECT_TRUE(accepts(ended));
 }
 
 // What gRPC passes over must not shift where messages begin.
@@ -124,9 +165,10 @@ TEST(Http2Sizes, HoldALimitedNumberOfStreams) {
 
 TEST(Http2Sizes, RefuseWhatIsNoHttp2) {
   Http2Sizes sizes(kLimits);
-  EXPECT_TRUE(sizes.accept("PRI * HT"));
-  EXPECT_FALSE(sizes.accept("XP/2.0"));
-  EXPECT_FALSE(Http2Sizes(kLimits).accept("GET / HTTP/1.1\r\n"));
+  std::string begin = "PRI * HT", rest = "XP/2.0", other = "GET / HTTP/1.1\r\n";
+  EXPECT_TRUE(sizes.accept(begin));
+  EXPECT_FALSE(sizes.accept(rest));
+  EXPECT_FALSE(Http2Sizes(kLimits).accept(other));
 }
 
 // gRPC does not take it either, and its messages begin elsewhere.
