@@ -89,8 +89,8 @@ class Communicator {
 
   // Memory that the backend can combine in place where memory from elsewhere would have to be
   // copied; it outlives the group if need be. After a call on it that fails its targets may be
-  // zeros, and it may be as memory from elsewhere: allocate anew where speed counts.
-  // kResourceExhausted.
+  // zeros, and it may be as memory from elsewhere: allocate anew where speed counts, and apart
+  // what groups combine that may fail without each other. kResourceExhausted.
   virtual std::shared_ptr<Buffer> allocate(size_t bytes) { return allocate_host_buffer(bytes); }
 
   // Collectives on the memory of this rank's device; null where there are none.

@@ -24,9 +24,10 @@ struct RegionPlace {
 // Nothing for memory that is not all in one region.
 std::optional<RegionPlace> find_region(const void* memory, size_t bytes);
 
-// Takes memory that is all in one region, if there is any, away from the processes that have mapped
-// it: it is zeros then, and its region is no longer there, though what else lies in it is still
-// what they see. kResourceExhausted.
+// Takes memory that is all in one region, if it is, away from the processes that have mapped it: it
+// is zeros then, and its region is no longer there. What else lies in it is still what they see,
+// but for what shares a page with that memory, into which nobody may write meanwhile.
+// kResourceExhausted.
 void take_back(void* memory, size_t bytes);
 
 // Whether a region is still there; and how many have ever gone, which tells whether to ask.
