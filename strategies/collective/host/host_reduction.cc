@@ -106,7 +106,8 @@ void HostReduction::announce(Post& post) {
     const Run& run = runs_[i];
     const int64_t size = bytes(run.count);
     const auto source = host_.memory.locate(run.source, size, post);
-    const auto target = host_.memory.locate(run.target, run.target == nullptr ? 0 : size, post);
+    const auto target =
+        host_.memory.locate_target(run.target, run.target == nullptr ? 0 : size, post);
     post.direct = source && target;
     if (post.direct != 0) post.run(static_cast<int>(i)) = {*source, *target, size};
   }

@@ -1,6 +1,7 @@
 #include "strategies/collective/host/peer_memory.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/error.h"
 #include "strategies/collective/host/region_registry.h"
@@ -55,6 +56,18 @@ std::optional<Location> PeerMemory::locate(const void* memory, int64_t bytes, Po
   own.used_at = calls_;
   last_slot_ = slot;
   return Location{slot, static_cast<int64_t>(place->offset)};
+}
+
+std::optional<Location> PeerMemory::locate_target(const void* memory, int64_t bytes, Post& post) {
+  const auto location = locate(memory, bytes, post);
+  if (!location || location->slot < 0) return location;
+  if (!claim_pages(this, &group_, memory, static_cast<size_t>(bytes))) return std::nullopt;
+  has_claims_ = true;
+  return location;
+}
+
+void PeerMemory::end() {
+  if (std::exchange(has_claims_, false)) release_pages(this);
 }
 
 void PeerMemory::take_back(void* memory, int64_t bytes) {

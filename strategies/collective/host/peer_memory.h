@@ -20,6 +20,11 @@ class PeerMemory {
   void begin(Post& post);
   // Where others find some memory of this rank: nothing when they cannot.
   std::optional<Location> locate(const void* memory, int64_t bytes, Post& post);
+  // Of memory into which they write. Until end() no other group of this process locates a target in
+  // the same pages, so that these can be taken back.
+  std::optional<Location> locate_target(const void* memory, int64_t bytes, Post& post);
+  // The call that has begun is over, however it has ended.
+  void end();
 
   // Keeps others from writing into some memory that they may have located: it is zeros then, and
   // not located again.
@@ -56,6 +61,7 @@ class PeerMemory {
   const bool one_process_;
   std::array<Own, kRegionSlots> own_;
   std::vector<std::array<SharedRegion, kRegionSlots>> attached_;  // by rank
+  bool has_claims_ = false;
   uint64_t calls_ = 0, released_seen_ = 0;
   int last_slot_ = 0;
 };

@@ -25,6 +25,12 @@ std::string read_text(const Post& post) {
           static_cast<size_t>(read_count(post.text_bytes, static_cast<int32_t>(Post::kTextBytes)))};
 }
 
+// Ends the call of a rank when this goes.
+struct CallEnd {
+  ~CallEnd() { memory.end(); }
+  PeerMemory& memory;
+};
+
 class SharedMemoryCommunicator final : public HostCommunicator {
  public:
   SharedMemoryCommunicator(std::shared_ptr<HostGroup> group, int rank)
@@ -95,6 +101,7 @@ class SharedMemoryCommunicator final : public HostCommunicator {
   void run_now(const Call& call) override {
     const auto waiting = [&] { return describe(call); };
     Post& post = begin_turn(call);
+    const CallEnd end{memory_};
     prepare(call, post);
     meeting_.meet(waiting);
     const auto begin =

@@ -134,6 +134,40 @@ void stop_last_rank_for_a_while(Communicator& c) {
   expect(std::count(data, data + kTrapFloats, 2.0F) == kTrapFloats, "what was written last");
 }
 
+void fail_beside_another_group(Communicator& c) {
+  const std::vector<int64_t> pids = tell_all(c, "the pids of a test", int64_t{getpid()});
+  const auto failing = c.split(c.rank() == 1 ? -1 : 0), other = c.split(c.rank() == 2 ? -1 : 0);
+  constexpr int64_t kOther = (int64_t{1} << 14) + 512;
+  const auto memory = c.allocate((kOther + kTrapFloats) * sizeof(float));
+  auto* const data = static_cast<float*>(memory->data);
+  std::fill_n(data, kOther + kTrapFloats, 1.0F);
+  const Segment first{data, data, kOther}, second{data + kOther, data + kOther, kTrapFloats};
+  const auto sum = [](Communicator& group, const Segment& segment) {
+    group.all_reduce({&segment, 1}, DType::kFloat32, ReduceOp::kSum);
+  };
+  c.barrier();
+  if (c.rank() == 2) {
+    set_trap(data);
+    return print_error_of(*failing, [&] { sum(*failing, second); });
+  }
+  if (c.rank() == 1) {
+    // Not before the first rank's other call has failed, which it says by a message.
+    char failed = 0;
+    c.receive(&failed, 1, 0);
+    return sum(*other, first);
+  }
+  const int64_t id = other->start_all_reduce({&first, 1}, DType::kFloat32, ReduceOp::kSum);
+  {
+    const std::jthread ending = abort_when_stopped(*failing, pids.back());
+    print_error_of(*failing, [&] { sum(*failing, second); });
+  }
+  const char failed = 1;
+  c.send(&failed, 1, 1);
+  other->wait(id);
+  kill(static_cast<pid_t>(pids.back()), SIGCONT);
+  expect(std::count(data, data + kOther, 2.0F) == kOther, "the sums of the group that goes on");
+}
+
 void stop_last_rank_of_part(Communicator& c) {
   const std::vector<int64_t> pids = tell_all(c, "the pids of a test", int64_t{getpid()});
   const auto part = c.split(0);
@@ -159,6 +193,7 @@ const std::map<std::string, Scenario>& scenarios() {
       {"stop", stop_last_rank},
       {"stop for a while", stop_last_rank_for_a_while},
       {"stop in part", stop_last_rank_of_part},
+      {"stop beside", fail_beside_another_group},
   };
   return all;
 }

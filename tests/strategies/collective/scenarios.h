@@ -31,6 +31,9 @@ void stop_last_rank(Communicator& communicator);
 // The process of the last rank stops itself in the middle of a collective and goes on after it has
 // failed on the first rank, whose memory keeps what has been written into it since.
 void stop_last_rank_for_a_while(Communicator& communicator);
+// The first rank has a call under way with the second whose target shares a page with that of a
+// call that fails, because the process of the third stops itself in it: the other one's is right.
+void fail_beside_another_group(Communicator& communicator);
 // The process of the last rank stops itself while the others wait for it in a part of the group;
 // each of them then ends the group.
 void stop_last_rank_of_part(Communicator& communicator);

@@ -129,6 +129,11 @@ TEST(SharedMemoryTest, WhoGoesOnAfterItsCallHasFailedWritesIntoNobodysMemory) {
   for (const int p : {0, 1, 2}) EXPECT_EQ(group.wait(p), 0) << group.output(p);
 }
 
+TEST(SharedMemoryTest, AFailureHarmsNoOtherGroupWhoseTargetsShareItsPages) {
+  Processes group({"stop beside", 3});
+  for (const int p : {0, 1, 2}) EXPECT_EQ(group.wait(p), 0) << group.output(p);
+}
+
 // A stopped process has not ended: nothing but the abort of the whole frees those in a part of it.
 TEST(SharedMemoryTest, AnAbortFreesThoseThatWaitInAPartForAStoppedProcess) {
   expect_freed_from_stopped("stop in part");
