@@ -32,7 +32,7 @@ namespace {
 // As many are remembered at a time: a program may make a function for each step.
 constexpr size_t kMostKnownInputs = 10'000;
 // For those that end together: a launcher asks the others to end as soon as one has ended by an
-// error, and each shall get to its own end.
+// error, and each shall have come to its own end by then.
 constexpr std::chrono::seconds kEndPatience(10);
 // For those that end by the same error to come, before it is plain that one has caught it.
 constexpr std::chrono::seconds kErrorPatience(1);

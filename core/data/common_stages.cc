@@ -34,6 +34,12 @@ class StageList {
     add_count(source);
   }
 
+  // The counts alone.
+  void add_counts(const Source& source) {
+    for (const SourcePtr& input : source.inputs()) add_counts(*input);
+    add_count(source);
+  }
+
   // Of the sources that have shared out their rows.
   void add_sharing(const Source& source) {
     for (const SourcePtr& input : source.inputs()) add_sharing(*input);
@@ -104,6 +110,7 @@ std::vector<Stage> common_stages(const Dataset& dataset, const InputOptions& opt
       break;
     case AutoShardPolicy::kFile:
       list.add({.call = "a division by file"});
+      list.add_counts(source);
       break;
     case AutoShardPolicy::kAuto:
     case AutoShardPolicy::kData:

@@ -16,7 +16,7 @@ namespace cohort::data {
 // to there, and the counts of what is above (take, skip, shard, repeat); each pipeline may have
 // shuffles of its own above. Where batches are cut, it is everything; where a DistributedSampler
 // has shared out the rows, the list that it has done so by; where pipelines read files of their own
-// that this is so; and nothing with AutoShardPolicy::kOff.
+// that this is so, and the counts; and nothing with AutoShardPolicy::kOff.
 std::vector<Stage> common_stages(const Dataset& dataset, const InputOptions& options,
                                  int pipelines);
 

@@ -31,7 +31,13 @@ namespace {
 
 // What was entered on this thread, the innermost last. What was left out of order stays until that
 // inside it is left.
-thread_local std::vector<std::shared_ptr<Entered>> t_entered;
+struct EnteredList : std::vector<std::shared_ptr<Entered>> {
+  ~EnteredList();
+};
+// For scopes with static storage, which are left after it.
+thread_local bool t_list_has_gone = false;
+EnteredList::~EnteredList() { t_list_has_gone = true; }
+thread_local EnteredList t_entered;
 thread_local const ReplicaContext* t_replica = nullptr;
 
 void drop_left() {
@@ -72,7 +78,7 @@ void leave(Entered& entry) {
 
 // For destructors.
 void leave_in_any_order(Entered& entry) {
-  if (entry.left) return;
+  if (entry.left || t_list_has_gone) return;
   if (entry.thread != std::this_thread::get_id() || innermost() != &entry)
     print_notice(str("warning: ", entry.text(),
                      " is left in another order, or on another thread, than it was entered\n"));

@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <thread>
 
 #include "core/ops/math_ops.h"
@@ -254,6 +255,18 @@ TEST_F(ScopeTest, StrategiesComeAndGoSideBySide) {
       EXPECT_EQ(strategy.run(step, 1.0f)[0].item(), replicas);
     }
   }
+}
+
+// The thread's own variables go before those with static storage.
+TEST(ScopeDeathTest, OneWithStaticStorageIsLeftAtTheEndOfTheProgram) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        static MirroredStrategy strategy({.devices = first_cpus(1)});
+        static const Strategy::Scope scope = strategy.scope();
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "^$");
 }
 
 }  // namespace

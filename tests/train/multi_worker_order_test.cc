@@ -59,7 +59,16 @@ struct Refused {
 };
 
 TEST(MultiWorkerOrder, OfWhatIsDividedHasToBeTheSameOnAll) {
+  const InputOptions by_file{.auto_shard = AutoShardPolicy::kFile};
   const std::vector<Refused> all = {
+      {[](uint64_t rank) {
+         return files({"4", "4"}).batch(2).shard(2, int64_t(rank));
+       },
+       "worker:0 has shard(2, 0) where worker:1 has shard(2, 1)", by_file},
+      {[](uint64_t rank) {
+         return files({"4", "4"}).repeat(1 + int64_t(rank)).batch(2);
+       },
+       "worker:0 has repeat(1) where worker:1 has repeat(2)", by_file},
       {[](uint64_t rank) { return range(64).shuffle(64, {.seed = 7 + rank}).take(32).batch(8); },
        "shuffle(64) draws by the seed 7 on worker:0 and by the seed 8 on worker:1"},
       {[](uint64_t rank) { return range(64).shuffle(9, {.seed = rank}).filter(is_any).batch(8); },
