@@ -29,14 +29,13 @@ struct Entered {
 
 namespace {
 
+// Whether this thread's list has gone: scopes with static storage are left later.
+thread_local bool t_list_has_gone = false;
+struct EnteredList : std::vector<std::shared_ptr<Entered>> {
+  ~EnteredList() { t_list_has_gone = true; }
+};
 // What was entered on this thread, the innermost last. What was left out of order stays until that
 // inside it is left.
-struct EnteredList : std::vector<std::shared_ptr<Entered>> {
-  ~EnteredList();
-};
-// For scopes with static storage, which are left after it.
-thread_local bool t_list_has_gone = false;
-EnteredList::~EnteredList() { t_list_has_gone = true; }
 thread_local EnteredList t_entered;
 thread_local const ReplicaContext* t_replica = nullptr;
 

@@ -27,6 +27,15 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using Json = nlohmann::json;
 
+// Runs a script in namespaces of its own, which unshare's `flags` name; its arguments begin with
+// $0.
+Finished finish_unshared(const std::string& flags, const std::string& script,
+                         const std::vector<std::string>& arguments) {
+  Launch launch{.actions = {flags, "/bin/sh", "-c", script}, .program = "/usr/bin/unshare"};
+  launch.actions.insert(launch.actions.end(), arguments.begin(), arguments.end());
+  return finish(launch);
+}
+
 // Runs tasks of which all show variables, the last being `last`; trainers end only when `tasks`
 // tasks have done so.
 Finished show_all(Launch launch, const std::string& last, int tasks) {
@@ -256,16 +265,13 @@ TEST(LauncherPorts, AreKeptFromThoseWhoDoNotMeanToShareIt) {
   EXPECT_THAT(run.output, HasSubstr("cannot bind: Address already in use"));
 }
 
-// Inside another launcher.
-
 TEST(LauncherPorts, AreThoseOfIPv6WhereALoopbackHasNoOther) {
-  const auto finish_there = [&](const std::string& command) {
-    return finish({.actions = {"-rn", "/bin/sh", "-c",
-                               "PATH=$PATH:/usr/sbin:/sbin && ip link set lo up && "
-                               "ip address del 127.0.0.1/8 dev lo && " +
-                                   command,
-                               std::getenv("COHORT_RUN"), std::getenv("ACTOR")},
-                   .program = "/usr/bin/unshare"});
+  const auto finish_there = [](const std::string& command) {
+    return finish_unshared("-rn",
+                           "PATH=$PATH:/usr/sbin:/sbin && ip link set lo up && "
+                           "ip address del 127.0.0.1/8 dev lo && " +
+                               command,
+                           {std::getenv("COHORT_RUN"), std::getenv("ACTOR")});
   };
   if (finish_there("ip address show dev lo | grep -q inet6").code != 0)
     GTEST_SKIP() << "no network of its own with ::1";
@@ -275,6 +281,8 @@ TEST(LauncherPorts, AreThoseOfIPv6WhereALoopbackHasNoOther) {
   EXPECT_THAT(run.output, HasSubstr("TF_CONFIG={\"cluster\":{\"worker\":[\"[::1]:"));
   EXPECT_THAT(run.output, HasSubstr("[worker:1] MASTER_ADDR=::1\n"));
 }
+
+// Inside another launcher.
 
 TEST(LauncherInside, AnotherLauncherRunsTheProgramAsItIs) {
   const auto expect = [](const std::string& rank_variable, const std::string& rank,
@@ -452,11 +460,9 @@ TEST(LauncherFlags, ProgramThatCannotBeReachedIsNotCalledMissing) {
 TEST(LauncherFlags, ProgramOnAFileSystemWithoutExecutionIsNotToldToChangeItsMode) {
   const TemporaryFolder folder("launcher");
   const auto finish_there = [&](const std::string& command) {
-    const std::string script =
-        "mount -t tmpfs -o noexec none \"$0\" && cp /bin/true \"$0\" && " + command;
-    return finish(
-        {.actions = {"-rm", "/bin/sh", "-c", script, folder.path(), std::getenv("COHORT_RUN")},
-         .program = "/usr/bin/unshare"});
+    return finish_unshared(
+        "-rm", "mount -t tmpfs -o noexec none \"$0\" && cp /bin/true \"$0\" && " + command,
+        {folder.path(), std::getenv("COHORT_RUN")});
   };
   if (finish_there("true").code != 0) GTEST_SKIP() << "may not mount";
   const Finished run = finish_there("exec \"$1\" --standalone \"$0\"/true");
