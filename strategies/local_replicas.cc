@@ -213,7 +213,9 @@ bool LocalReplicas::is_connected() const {
 }
 
 void LocalReplicas::reconnect() {
-  abort(Error(Code::kAborted, "the step before has failed"));
+  // An end that was asked for, and so needs no table of what ranks did last: what has failed before
+  // may have been none of their operations.
+  abort(Error(Code::kCancelled, "the group is made anew after a failure"));
   connect();
 }
 

@@ -216,7 +216,7 @@ MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() {
 void MultiWorkerMirroredStrategy::warn_of_idle_scope(int64_t meetings) const {
   const bool is_idle = was_entered() && !has_lent_link_ && meetings == meetings_to_start_;
   if (!is_chief() || !is_idle || trainings_without_strategy() == trainings_before_) return;
-  print_notice(str("warning: nothing was made in the scope of ", name(), ", and its ",
+  print_notice(str("warning: no variable was made in the scope of ", name(), ", and its ",
                    group_->size(), " workers have done nothing together, while a model that was ",
                    "made outside the scope was trained by each for itself, on ",
                    default_strategy().devices()[0],

@@ -74,6 +74,16 @@ SourcePtr share_elements(const SourcePtr& source, int64_t num, int64_t index,
       str(may_enter_one_below ? "elements of batches " : "elements ", index, " of ", num));
 }
 
+void require_rank_of_each(const Source& source, int64_t num, int64_t index) {
+  for (const SourcePtr& input : source.inputs()) require_rank_of_each(*input, num, index);
+  const std::optional<SamplerRank> sampled = source.sampler_rank();
+  if (!sampled || (sampled->rank == index && sampled->num_replicas == num)) return;
+  invalid("the rows of this dataset are those that a DistributedSampler gives rank ", sampled->rank,
+          " of ", sampled->num_replicas, ", but pipeline ", index, " of ", num,
+          " is to read them: it needs rank ", index, " of num_replicas = ", num,
+          "; without a sampler, rows are divided over the pipelines anyway");
+}
+
 void collect_files(const Source& source, std::vector<std::string>& files) {
   if (source.files()) files.insert(files.end(), source.files()->begin(), source.files()->end());
   for (const SourcePtr& input : source.inputs()) collect_files(*input, files);
@@ -101,10 +111,15 @@ std::string describe_elements(const SourcePtr& source, int64_t num) {
 
 }  // namespace
 
+bool is_sampled(const Source& source) {
+  return source.sampler_rank() ||
+         std::ranges::any_of(source.inputs(), [](const auto& input) { return is_sampled(*input); });
+}
+
 AutoShardPolicy resolve_policy(const Source& source, AutoShardPolicy policy, int64_t num,
                                bool by_steps) {
   if (policy == AutoShardPolicy::kAuto) {
-    if (source.sampler_rank()) return AutoShardPolicy::kOff;
+    if (is_sampled(source)) return AutoShardPolicy::kOff;
     return files_to_share(source) >= static_cast<size_t>(num) ? AutoShardPolicy::kFile
                                                               : AutoShardPolicy::kData;
   }
@@ -123,13 +138,12 @@ AutoShardPolicy resolve_policy(const Source& source, AutoShardPolicy policy, int
 }
 
 void require_own_rank(const Source& source, AutoShardPolicy policy, int64_t num, int64_t index) {
-  const std::optional<SamplerRank> sampled = source.sampler_rank();
-  if (policy != AutoShardPolicy::kAuto || !sampled) return;
-  if (sampled->rank == index && sampled->num_replicas == num) return;
-  invalid("the rows of this dataset are those that a DistributedSampler gives rank ", sampled->rank,
-          " of ", sampled->num_replicas, ", but pipeline ", index, " of ", num,
-          " is to read them: it needs rank ", index, " of num_replicas = ", num,
-          "; without a sampler, rows are divided over the pipelines anyway");
+  if (policy != AutoShardPolicy::kAuto || !is_sampled(source)) return;
+  require_rank_of_each(source, num, index);
+  if (!source.is_share())
+    invalid("a DistributedSampler has shared out some rows of this dataset, and every one of ", num,
+            " pipelines would read all others: share these out, too, by shard(", num, ", ", index,
+            ") on this one, or use no sampler: rows are divided over the pipelines anyway");
 }
 
 SourcePtr shard_source(const SourcePtr& source, AutoShardPolicy policy, int64_t num, int64_t index,
@@ -158,7 +172,7 @@ Dataset auto_shard(const Dataset& dataset, AutoShardPolicy policy, int64_t num, 
 std::string describe_sharding(const Dataset& dataset, AutoShardPolicy policy, int64_t num) {
   if (num < 1) invalid("describe_sharding(): ", num, " pipelines; there has to be at least 1");
   if (num == 1) return "not at all: the only pipeline reads everything";
-  if (policy == AutoShardPolicy::kAuto && dataset.source()->sampler_rank())
+  if (policy == AutoShardPolicy::kAuto && is_sampled(*dataset.source()))
     return "not at all: each pipeline reads the rows that a DistributedSampler gives its rank";
   policy = resolve_policy(*dataset.source(), policy, num, /*by_steps=*/false);
   if (policy == AutoShardPolicy::kOff)

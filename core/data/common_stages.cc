@@ -19,7 +19,11 @@ class StageList {
   // Of everything here and below.
   void add_all(const Source& source) {
     for (const SourcePtr& input : source.inputs()) add_all(*input);
-    if (std::optional<Stage> stage = source.stage(unseeded_)) add(*std::move(stage));
+    std::optional<Stage> stage = source.stage(unseeded_);
+    if (!stage) return;
+    if (const auto sampled = source.sampler_rank())
+      stage->share = str("rank ", sampled->rank, " of ", sampled->num_replicas);
+    add(*std::move(stage));
   }
 
   // Of everything up to where elements are shared out, below the last batch(n) on each path; of
@@ -83,6 +87,10 @@ std::string describe_difference(const Workers& workers, const Stage& first, int 
                                 const Stage& other) {
   const std::string self = workers.name(0), name = workers.name(other_rank);
   const std::string shard = str("by shard(", workers.size(), ", rank), with AutoShardPolicy::kOff");
+  if (first.call == other.call && first.share != other.share)
+    return str(first.call, " gives ", self, " the rows of ", first.share, " and ", name,
+               " those of ", other.share,
+               ": AutoShardPolicy::kAuto leaves each the rows of its rank, undivided");
   if (first.call == other.call)
     return str(first.call, " draws by ", first.draws, " on ", self, " and by ", other.draws, " on ",
                name,
@@ -125,6 +133,7 @@ std::string pack_stages(const std::vector<Stage>& stages) {
   for (const Stage& stage : stages) {
     packer.add(stage.call);
     packer.add(stage.draws);
+    packer.add(stage.share);
   }
   return packer.bytes();
 }
@@ -132,8 +141,10 @@ std::string pack_stages(const std::vector<Stage>& stages) {
 std::vector<Stage> unpack_stages(std::string_view bytes) {
   std::vector<Stage> stages;
   for (Unpacker unpacker(bytes); !unpacker.at_end();) {
-    std::string call = unpacker.text();
-    stages.push_back({.call = std::move(call), .draws = unpacker.text()});
+    Stage& stage = stages.emplace_back();
+    stage.call = unpacker.text();
+    stage.draws = unpacker.text();
+    stage.share = unpacker.text();
   }
   return stages;
 }

@@ -136,6 +136,7 @@ class SamplerSource : public Source {
     if (options.num_replicas == 1) return std::nullopt;
     return SamplerRank{options.rank, options.num_replicas};
   }
+  bool is_share() const override { return sampler_rank().has_value(); }
 
  private:
   std::shared_ptr<const Table> table_;

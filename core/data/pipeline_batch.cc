@@ -158,7 +158,7 @@ Dataset share_rows(const Dataset& dataset, const Pipeline& pipeline) {
 void require_sampler_of(const Dataset& dataset, const InputOptions& options,
                         const Pipeline& pipeline) {
   const Source& source = *dataset.source();
-  if (!source.sampler_rank()) return;
+  if (!is_sampled(source)) return;
   constexpr std::string_view kSharedOut =
       "a DistributedSampler has shared out the rows of this dataset, ";
   if (options.keep_order)
@@ -195,8 +195,9 @@ void add_files(const Source& source, std::string& text) {
 
 std::string_view division(const Source& source, const InputOptions& options) {
   if (options.keep_order) return "in their order";
-  const bool is_sampled = options.auto_shard == AutoShardPolicy::kAuto && source.sampler_rank();
-  return is_sampled ? "by a DistributedSampler" : in_words(options.auto_shard);
+  return options.auto_shard == AutoShardPolicy::kAuto && is_sampled(source)
+             ? "by a DistributedSampler"
+             : in_words(options.auto_shard);
 }
 
 }  // namespace

@@ -94,6 +94,7 @@ class RepeatSource : public Decorator<RepeatSource> {
     return __builtin_mul_overflow(there, count_, &total) ? kInfinite : total;
   }
   std::optional<Stage> stage(const Unseeded&) const override {
+    if (count_ == 1) return std::nullopt;
     return Stage{.call = str("repeat(", count_, ")"), .role = Stage::Role::kCounts};
   }
 

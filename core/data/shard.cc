@@ -48,9 +48,11 @@ class ShardSource : public Decorator<ShardSource> {
   }
   bool is_ordered() const override { return true; }
   std::optional<Stage> stage(const Unseeded&) const override {
+    if (num_ == 1) return std::nullopt;
     return Stage{.call = str("shard(", num_, ", ", index_, ")"), .role = Stage::Role::kCounts};
   }
   ShardBelow shard_below() const override { return ShardBelow::kNothing; }
+  bool is_share() const override { return true; }
 
  private:
   int64_t num_, index_;

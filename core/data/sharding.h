@@ -12,8 +12,12 @@ namespace cohort::data {
 AutoShardPolicy resolve_policy(const Source& source, AutoShardPolicy policy, int64_t num,
                                bool by_steps);
 
+// Whether a DistributedSampler below has shared out rows among several ranks.
+bool is_sampled(const Source& source);
+
 // kInvalidArgument where kAuto leaves to pipeline `index` of `num` the rows that a
-// DistributedSampler has given to another rank, or to one of another number of them.
+// DistributedSampler has given to another rank, or to one of another number of them, or beside them
+// rows that every pipeline would read.
 void require_own_rank(const Source& source, AutoShardPolicy policy, int64_t num, int64_t index);
 
 // `source` as pipeline `index` reads what it has for itself: what has no seed draws otherwise on

@@ -45,6 +45,7 @@ class SkipSource : public Decorator<SkipSource> {
     return there < 0 ? there : std::max<int64_t>(there - count_, 0);
   }
   std::optional<Stage> stage(const Unseeded&) const override {
+    if (count_ == 0) return std::nullopt;
     return Stage{.call = str("skip(", count_, ")"), .role = Stage::Role::kCounts};
   }
   ShardBelow shard_below() const override { return ShardBelow::kNothing; }

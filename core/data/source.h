@@ -131,12 +131,16 @@ class Source {
     return std::ranges::any_of(all, [](const SourcePtr& input) { return input->keeps_passes(); });
   }
 
-  // Whose rows these are, where a DistributedSampler has shared out those of the whole dataset
-  // among several ranks.
-  virtual std::optional<SamplerRank> sampler_rank() const {
-    for (const SourcePtr& input : inputs())
-      if (const auto rank = input->sampler_rank()) return rank;
-    return std::nullopt;
+  // Whose rows these are, where this is a DistributedSampler that has shared out those of the whole
+  // dataset among several ranks.
+  virtual std::optional<SamplerRank> sampler_rank() const { return std::nullopt; }
+
+  // Whether all elements are of a share that the program itself has taken of a whole, by a
+  // DistributedSampler or shard(n, index).
+  virtual bool is_share() const {
+    const std::vector<SourcePtr> all = inputs();
+    return !all.empty() &&
+           std::ranges::all_of(all, [](const SourcePtr& input) { return input->is_share(); });
   }
 
   // --- Rewriting, for sharding

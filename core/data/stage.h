@@ -17,8 +17,11 @@ struct Stage {
   std::string call;        // with its arguments: "shuffle(100)"
   std::string draws = {};  // what its random numbers follow from: "the seed 7"; empty for none
   Role role = Role::kOrders;
+  std::string share = {};  // which one is read, where it is to be divided further: "rank 0 of 4"
 
-  bool operator==(const Stage& other) const { return call == other.call && draws == other.draws; }
+  bool operator==(const Stage& other) const {
+    return call == other.call && draws == other.draws && share == other.share;
+  }
 };
 
 }  // namespace cohort::data

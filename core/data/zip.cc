@@ -69,6 +69,8 @@ class ZipSource : public Source {
     return a_->may_yield_batches() && b_->may_yield_batches();
   }
   std::optional<Stage> stage(const Unseeded&) const override { return Stage{.call = "zip()"}; }
+  // Each element is of both, and so of a share where one side is.
+  bool is_share() const override { return a_->is_share() || b_->is_share(); }
   std::vector<SourcePtr> inputs() const override { return {a_, b_}; }
   SourcePtr with_inputs(const std::vector<SourcePtr>& inputs) const override {
     return std::make_shared<ZipSource>(inputs.at(0), inputs.at(1));

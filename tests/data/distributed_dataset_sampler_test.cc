@@ -64,6 +64,24 @@ TEST(SeveralPipelines, RefuseTheRowsOfAnotherRank) {
   refused(own.map([](const Element& e) { return e; }), {}, {"DistributedSampler", "batch(n)"});
 }
 
+TEST(SeveralPipelines, ReadRowsBesideThoseOfASamplerOnlyWhereTheyAreSharedOutToo) {
+  const Dataset own = sampled({4, {.num_replicas = 2, .rank = 1, .shuffle = false}});
+  const auto read = [](const Dataset& dataset) {
+    return steps(Worker(1, 2, 1).distribute_dataset(dataset.batch(4)));
+  };
+  const auto refused = [&](const Dataset& dataset, const std::string& text) {
+    expect_error([&] { read(dataset); }, Code::kInvalidArgument, {"DistributedSampler", text});
+  };
+  refused(own.concatenate(range(9)), "shard(2, 1)");
+  refused(range(9).concatenate(own), "every one of 2 pipelines would read all others");
+  refused(sample_from({own, range(9)}), "shard(2, 1)");
+  refused(own.concatenate(sampled({4, {.num_replicas = 2, .rank = 0}})), "rank 0 of 2");
+  EXPECT_EQ(read(own.concatenate(range(4).shard(2, 1))), (Steps{{{1, 3}}, {{1, 3}}}));
+  const auto second = [](const Element& pair) { return Element{{"value", pair["b"]}}; };
+  const auto named = [](const Element& e) { return Element{{"b", e["value"]}}; };
+  EXPECT_EQ(read(zip(own, range(2).map(named)).map(second)), (Steps{{{0, 1}}}));
+}
+
 TEST(SeveralPipelines, DivideTheRowsOfASamplerWhereThatIsAskedForOrItHasGivenAllToEach) {
   const auto read = [](const DistributedSampler& sampler, AutoShardPolicy policy) {
     return steps(

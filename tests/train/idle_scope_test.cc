@@ -51,7 +51,7 @@ TEST(IdleScopeTest, WhereAnotherThreadHasTrainedWithoutItIsToldOnce) {
     on_another_thread(train);
   });
   EXPECT_THAT(notices.get(),
-              ElementsAre(AllOf(HasSubstr("warning: nothing was made in the scope of "
+              ElementsAre(AllOf(HasSubstr("warning: no variable was made in the scope of "
                                           "MultiWorkerMirroredStrategy, and its 3 workers"),
                                 HasSubstr("enter strategy.scope() in the thread"))));
 }

@@ -68,7 +68,7 @@ TEST(MultiWorkerOrder, OfWhatIsDividedHasToBeTheSameOnAll) {
       {[](uint64_t rank) {
          return files({"4", "4"}).repeat(1 + int64_t(rank)).batch(2);
        },
-       "worker:0 has repeat(1) where worker:1 has repeat(2)", by_file},
+       "worker:0 has nothing where worker:1 has repeat(2)", by_file},
       {[](uint64_t rank) { return range(64).shuffle(64, {.seed = 7 + rank}).take(32).batch(8); },
        "shuffle(64) draws by the seed 7 on worker:0 and by the seed 8 on worker:1"},
       {[](uint64_t rank) { return range(64).shuffle(9, {.seed = rank}).filter(is_any).batch(8); },
@@ -138,6 +138,18 @@ TEST(MultiWorkerOrder, OfWhatIsDividedHasToBeTheSameOnAll) {
   }
 }
 
+TEST(MultiWorkerOrder, SharesOfOtherRanksAreNotDividedAsOne) {
+  const auto divided = [](const std::function<Dataset(uint64_t rank)>& make) {
+    return errors_of(make, {.auto_shard = AutoShardPolicy::kData});
+  };
+  EXPECT_THAT(divided([](uint64_t rank) { return sampled(rank, 3).batch(4); }),
+              Each(AllOf(HasSubstr("FAILED_PRECONDITION"),
+                         HasSubstr("gives worker:0 the rows of rank 0 of 2 and worker:1 those of "
+                                   "rank 1 of 2: AutoShardPolicy::kAuto leaves"),
+                         HasSubstr("(peer worker:1)"))));
+  EXPECT_THAT(divided([](uint64_t) { return sampled(1, 3).batch(4); }), Each(""));
+}
+
 // As that of a process which takes it from its rank or the time.
 TEST(MultiWorkerOrder, FollowsTheGlobalSeedWhereAShuffleHasNone) {
   const uint64_t before = global_seed();
@@ -194,6 +206,12 @@ TEST(MultiWorkerOrder, IsEachWorkersOwnWhereItReadsAPartOfItsOwn) {
          const auto same = [rank](const Element& e) { return rank == 0 ? e : Element(e); };
          const Dataset rows = range(64).map(same, {.num_parallel = 1 + int(rank)}).take(40);
          return (rank == 0 ? rows : rows.prefetch(2)).batch(8);
+       },
+       40},
+      {"where a count changes nothing",
+       [](int64_t rank) {
+         const Dataset rows = range(64).take(40);
+         return (rank == 0 ? rows : rows.skip(0).repeat(1).shard(1, 0)).batch(8);
        },
        40},
       {"stacked otherwise for a while",
