@@ -10,6 +10,7 @@
 
 #include "benchmarks/fault_job.h"
 #include "benchmarks/fault_rows.h"
+#include "benchmarks/statistics.h"
 #include "core/base/error.h"
 #include "core/base/temporary_folder.h"
 
@@ -22,10 +23,6 @@ using Times = std::vector<Time>;
 std::string job_settings(const FaultSettings& s) {
   return str(" workers=", s.job.workers, " servers=", s.job.servers,
              " pace_ms=", s.job.pace.count());
-}
-
-double milliseconds(Clock::duration time) {
-  return std::chrono::duration<double, std::milli>(time).count();
 }
 
 // --- Steps of a worker, from their times

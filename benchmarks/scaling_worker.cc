@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <limits>
@@ -22,10 +21,6 @@ namespace {
 using Clock = Profiler::Clock;
 
 constexpr int kWarmUpSteps = 3, kSmallReductions = 200, kLargeReductions = 15;
-
-double milliseconds(Clock::duration d) {
-  return std::chrono::duration<double, std::milli>(d).count();
-}
 
 // Times all-reduces of this worker with the others.
 class ReductionProbe {
