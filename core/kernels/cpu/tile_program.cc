@@ -94,8 +94,8 @@ void TileProgram<T>::assign_slots(const ElementwiseProgram& program) {
     free_slots.pop_back();
     return slot;
   };
-  std::vector<std::vector<int>> dying(count +
-                                      1);  // slots by the instruction that is the last to read them
+  // Slots by the instruction that is the last to read them.
+  std::vector<std::vector<int>> dying(count + 1);
   for (int i = 0; i < num_inputs; ++i) {
     inputs_[i].slot = take();
     inputs_[i].last_use = last[i];
