@@ -8,11 +8,10 @@
 namespace cohort::benchmarks {
 
 struct AttackOptions {
-  int clients = 2;  // that are to be served meanwhile
-  std::chrono::nanoseconds window =
-      std::chrono::seconds(1);          // of each of the times that are compared
-  std::chrono::milliseconds pause{10};  // between hostile messages
-  int connections_per_s = 100;          // of a flood
+  int clients = 2;                                            // that are to be served meanwhile
+  std::chrono::nanoseconds window = std::chrono::seconds(1);  // of each time that is compared
+  std::chrono::milliseconds pause{10};                        // between hostile messages
+  int connections_per_s = 100;                                // of a flood
   // An attacker has the last core of this process to itself, and all others share the rest, so that
   // it takes nothing from them but what refusing it takes.
   bool own_core = false;

@@ -68,10 +68,6 @@ int count_gpus() {
   return static_cast<int>(gpus);
 }
 
-double microseconds(Clock::duration d) {
-  return std::chrono::duration<double, std::micro>(d).count();
-}
-
 // Of one bucket, by repetition, in microseconds.
 struct Times {
   std::vector<double> start, whole;

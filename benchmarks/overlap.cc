@@ -1,7 +1,6 @@
 // Measures how much of the communication of a training step under MirroredStrategy goes on behind
 // computation.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <set>
 
@@ -39,10 +38,6 @@ Settings parse(int argc, char** argv) {
   s.trace = StepTrace(flags);
   flags.finish();
   return s;
-}
-
-double microseconds(Profiler::Clock::duration d) {
-  return std::chrono::duration<double, std::micro>(d).count();
 }
 
 // Replicas that share variables wait for what has been started at the Barrier before they write.

@@ -116,17 +116,12 @@ WorkerRound over_workers(const std::vector<std::string>& answers) {
 }
 
 WorkerRound over_rounds(const std::vector<WorkerRound>& rounds) {
-  const auto median_of = [&](double WorkerRound::*field) {
+  WorkerRound result;
+  for (const auto field : kRoundFields) {
     std::vector<double> values;
     for (const WorkerRound& round : rounds) values.push_back(round.*field);
-    return median(values);
-  };
-  WorkerRound result;
-  for (const auto field :
-       {&WorkerRound::step, &WorkerRound::input, &WorkerRound::agreement, &WorkerRound::compute,
-        &WorkerRound::exposed, &WorkerRound::late, &WorkerRound::overlappable, &WorkerRound::small,
-        &WorkerRound::large, &WorkerRound::gradient_bytes})
-    result.*field = median_of(field);
+    result.*field = median(values);
+  }
   return result;
 }
 
@@ -180,8 +175,7 @@ void print_measured(const Settings& s, const std::vector<Measured>& all) {
   bool any_shares = false;
   for (const Measured& m : all) {
     const WorkerRound& r = m.round;
-    const double sum = r.compute + r.input + r.exposed + r.late + r.agreement;
-    const auto percent = [&](double part) { return 100 * part / sum; };
+    const auto percent = [&](double part) { return 100 * part / r.sum_of_parts(); };
     std::printf("%7d %5lld %10.2f %11.1f %9.0f %%%c %6.1f %% %4.1f %% %6.1f %% %3.0f %% %8.1f %%\n",
                 m.workers, static_cast<long long>(global_batch(s, m.workers)), r.step,
                 m.examples_per_s, 100 * m.efficiency, m.shares_cores ? '*' : ' ',
@@ -221,8 +215,8 @@ std::string rounded(const char* format, double value) {
 // What one worker computes in a step, brought back to a worker alone where none was measured.
 double compute_seconds(const Settings& s, const Measured& base) {
   const WorkerRound& r = base.round;
-  const double sum = r.compute + r.input + r.exposed + r.late + r.agreement;
-  const double seconds = 1e-3 * r.step * (1 - (base.workers > 1 ? (r.exposed + r.late) / sum : 0));
+  const double communicating = base.workers > 1 ? (r.exposed + r.late) / r.sum_of_parts() : 0;
+  const double seconds = 1e-3 * r.step * (1 - communicating);
   return s.scaling == Scaling::kStrong ? seconds * base.workers : seconds;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <limits>
@@ -22,10 +21,6 @@ namespace {
 using Clock = Profiler::Clock;
 
 constexpr int kWarmUpSteps = 3, kSmallReductions = 200, kLargeReductions = 15;
-
-double milliseconds(Clock::duration d) {
-  return std::chrono::duration<double, std::milli>(d).count();
-}
 
 // Times all-reduces of this worker with the others.
 class ReductionProbe {
@@ -205,27 +200,20 @@ class Worker {
   std::optional<ReductionProbe> probe_;
 };
 
-// In the order in which they are written.
-template <typename Round>
-auto fields_of(Round& r) {
-  return std::array{&r.step, &r.input,        &r.agreement, &r.compute, &r.exposed,
-                    &r.late, &r.overlappable, &r.small,     &r.large,   &r.gradient_bytes};
-}
-
 }  // namespace
 
 std::string WorkerRound::to_line() const {
   std::ostringstream line;
   line.precision(std::numeric_limits<double>::max_digits10);
-  for (const double* field : fields_of(*this)) line << *field << ' ';
+  for (const auto field : kRoundFields) line << this->*field << ' ';
   return line.str();
 }
 
 WorkerRound WorkerRound::from_line(const std::string& line) {
   WorkerRound round;
   std::istringstream in(line);
-  for (double* field : fields_of(round))
-    if (!(in >> *field)) invalid("a worker has answered \"", line, "\"");
+  for (const auto field : kRoundFields)
+    if (!(in >> round.*field)) invalid("a worker has answered \"", line, "\"");
   return round;
 }
 

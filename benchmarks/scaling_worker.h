@@ -27,10 +27,19 @@ struct WorkerRound {
   double large = 0;         // of as many bytes as the gradients have
   double gradient_bytes = 0;
 
+  // Of the parts that make a step up.
+  double sum_of_parts() const { return compute + input + exposed + late + agreement; }
+
   std::string to_line() const;
   // kInvalidArgument for a line that is none of these.
   static WorkerRound from_line(const std::string& line);
 };
+// In the order in which a line has them.
+inline constexpr double WorkerRound::*kRoundFields[] = {
+    &WorkerRound::step,          &WorkerRound::input,   &WorkerRound::agreement,
+    &WorkerRound::compute,       &WorkerRound::exposed, &WorkerRound::late,
+    &WorkerRound::overlappable,  &WorkerRound::small,   &WorkerRound::large,
+    &WorkerRound::gradient_bytes};
 
 // Is a worker of the cluster that the environment describes (WorkerProcesses): says that it is
 // ready, then measures a round whenever it is told to.

@@ -12,9 +12,16 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+inline double microseconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::micro>(time).count();
+}
+
+inline double milliseconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
 inline double milliseconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
-      .count();
+  return milliseconds(std::chrono::steady_clock::now() - begin);
 }
 
 }  // namespace cohort::benchmarks

@@ -17,10 +17,6 @@ constexpr int kSavesInWindow = 4;
 // A fault may come somewhat later than a window after the first step.
 constexpr int64_t kStepsBeside = 10;
 
-double milliseconds(std::chrono::steady_clock::duration time) {
-  return std::chrono::duration<double, std::milli>(time).count();
-}
-
 int64_t steps_in(std::chrono::nanoseconds time, const TrainingFaultOptions& options) {
   return std::max<int64_t>(1, time / options.pace);
 }

@@ -1,4 +1,5 @@
 // A small GPT that learns to continue a text, letter by letter.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 

@@ -1,4 +1,5 @@
 // ResNet-20 (or deeper) on CIFAR-10, after He et al. 2015, section 4.2.
+#include <algorithm>
 #include <cstdio>
 
 #include "cohort.h"

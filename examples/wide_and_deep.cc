@@ -71,6 +71,14 @@ Model wide_and_deep(int64_t vocabulary, int64_t columns) {
   return nn::Functional({ids, dense}, nn::Dense(1)(nn::Concatenate()({wide, deep})));
 }
 
+// How tables of embeddings make a row that is used for the first time; other variables have all.
+std::optional<RowInitializer> rows_on_first_use(const std::string& name, uint64_t seed) {
+  if (!name.ends_with("/embeddings")) return std::nullopt;
+  // Tables of one seed would begin with the same numbers.
+  const uint64_t table = name.starts_with("deep/") ? 1 : 0;
+  return RowInitializer{.kind = RowInitializer::Kind::kNormal, .b = 0.01, .seed = 2 * seed + table};
+}
+
 // Where to leave what; empty: nowhere.
 struct Folders {
   std::string checkpoints, logs;
@@ -167,27 +175,22 @@ int main(int argc, char** argv) {
                               "checkpoints", "",
                               "folder for one after each epoch, which an evaluator looks at; none"),
                           .logs = flags.text("logs", "", "folder for TensorBoard; none")};
-    const auto seed = flags.integer("seed", 1, "of weights and data", {.min = 0});
+    const auto seed =
+        static_cast<uint64_t>(flags.integer("seed", 1, "of weights and data", {.min = 0}));
     flags.finish();
     if (coordinated && max_staleness >= 0)
       invalid("--max_staleness=", max_staleness,
               " has no use with --coordinator, where servers update asynchronously");
     if (coordinated) require_a_row_each(rows);
 
-    set_global_seed(static_cast<uint64_t>(seed));
+    set_global_seed(seed);
     ParameterServerStrategy::Options options{.snapshot_folder = snapshots};
     if (max_staleness >= 0) options.max_staleness = max_staleness;
-    options.rows_on_first_use = [&](const std::string& name, const TensorSpec&) {
-      if (!name.ends_with("/embeddings")) return std::optional<RowInitializer>();
-      // Tables of one seed would begin with the same numbers.
-      const uint64_t table = name.starts_with("deep/") ? 1 : 0;
-      return std::optional(RowInitializer{.kind = RowInitializer::Kind::kNormal,
-                                          .b = 0.01,
-                                          .seed = 2 * static_cast<uint64_t>(seed) + table});
+    options.rows_on_first_use = [=](const std::string& name, const TensorSpec&) {
+      return rows_on_first_use(name, seed);
     };
     if (run_parameter_server(options)) return;
-    const auto data_seed = static_cast<uint64_t>(seed);
-    const auto train = impressions(0, rows, vocabulary, data_seed);
+    const auto train = impressions(0, rows, vocabulary, seed);
     if (coordinated) {
       register_dataset("impressions", [&](const InputContext& in) {
         return train.shard(in.num_input_pipelines, in.input_pipeline_id).repeat().batch(batch);
@@ -208,7 +211,7 @@ int main(int argc, char** argv) {
     model.compile({.optimizer = optim::Adagrad(0.1),
                    .loss = loss,
                    .metrics = {metrics::AUC({.from_logits = true})}});
-    const auto test = impressions(rows, 4000, vocabulary, data_seed).batch(500);
+    const auto test = impressions(rows, 4000, vocabulary, seed).batch(500);
     if (is_evaluator) return evaluate(folders.checkpoints, model, test);
     if (coordinated)
       schedule(strategy, model, loss, (rows - 1) / batch + 1, epochs, folders);

@@ -9,10 +9,6 @@ namespace {
 constexpr size_t kPiece = size_t{4} << 20;
 constexpr size_t kLanes = 2;
 
-size_t aligned(size_t bytes) {
-  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-}
-
 const char* bytes_of(const void* memory) { return static_cast<const char*>(memory); }
 
 // Keeps the memory of a tensor that was fetched, and by its type tells that it was.
@@ -56,7 +52,7 @@ DeviceFetcher::~DeviceFetcher() = default;
 
 std::vector<Tensor> DeviceFetcher::fetch(std::vector<Tensor> tensors) {
   size_t total = 0;
-  for (const Tensor& tensor : tensors) total += aligned(tensor.bytes());
+  for (const Tensor& tensor : tensors) total += aligned_size(tensor.bytes());
   const auto on_device =
       device_backend(device_.type).allocate(device_, total, "a batch ahead of its step");
   size_t offset = 0;
@@ -64,7 +60,7 @@ std::vector<Tensor> DeviceFetcher::fetch(std::vector<Tensor> tensors) {
     if (tensor.bytes() == 0) continue;
     copy(tensor.raw(), static_cast<char*>(on_device->data) + offset, tensor.bytes());
     tensor = with_copy(tensor, device_, on_device, offset);
-    offset += aligned(tensor.bytes());
+    offset += aligned_size(tensor.bytes());
   }
   for (const auto& lane : lanes_) lane->stream->synchronize();
   return tensors;

@@ -11,6 +11,7 @@
 // Values as bytes, for processes of one program on machines of one kind to tell each other.
 namespace cohort {
 
+// Writes one value behind the other.
 class Packer {
  public:
   void add(int64_t number);

@@ -31,7 +31,8 @@ Layer ActivationLayer(Activation activation, std::string name = "");
 // softmax over `axis` (counted with the batch) as a layer.
 Layer Softmax(int64_t axis = -1, std::string name = "");
 
-// In training, zeroes each element with probability `rate` in [0, 1) and scales the others up.
+// In training, zeroes each element with probability `rate` in [0, 1) and scales the others up
+// (Srivastava et al. 2014).
 Layer Dropout(double rate, std::string name = "");
 
 Layer Flatten(std::string name = "");  // [batch, ..] -> [batch, product of the rest]

@@ -51,7 +51,8 @@ struct ResidualOptions {
   Activation activation = {};  // of the sum
   std::string name = {};
 };
-// activation(inner(x) + shortcut(x)), each list applied in order; no shortcut layers mean x itself.
+// activation(inner(x) + shortcut(x)), each list applied in order; no shortcut layers mean x itself
+// (He et al. 2015).
 Layer Residual(const std::vector<Layer>& inner, const std::vector<Layer>& shortcut = {},
                const ResidualOptions& options = {});
 

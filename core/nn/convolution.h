@@ -83,10 +83,10 @@ struct Pool2DOptions {
   Padding padding = Padding::valid();
   std::string name = {};
 };
-// The largest element, or the mean, of each window: [batch, h, w, c] -> [batch, oh, ow, c].
+// The largest element, or the mean, of each window, in which padding does not count: [batch, h, w,
+// c] -> [batch, oh, ow, c].
 Layer MaxPool2D(Size2D pool_size = 2, const Pool2DOptions& options = {});
-Layer AveragePooling2D(Size2D pool_size = 2,
-                       const Pool2DOptions& options = {});  // padding does not count
+Layer AveragePooling2D(Size2D pool_size = 2, const Pool2DOptions& options = {});
 // The same of the whole image: [batch, h, w, c] -> [batch, c].
 Layer GlobalAveragePooling2D(std::string name = "");
 Layer GlobalMaxPool2D(std::string name = "");

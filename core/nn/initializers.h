@@ -28,7 +28,7 @@ Initializer glorot_uniform();  // 2 / (fan in + fan out): Glorot and Bengio 2010
 Initializer glorot_normal();
 Initializer he_uniform();  // 2 / fan in: He et al. 2015
 Initializer he_normal();
-Initializer lecun_uniform();  // 1 / fan in
+Initializer lecun_uniform();  // 1 / fan in: LeCun et al. 1998
 Initializer lecun_normal();
 // `gain` times a matrix with orthonormal rows or columns (Saxe et al. 2013); all axes but the last
 // are rows. kInvalidArgument below rank 2.

@@ -18,8 +18,8 @@ class Symbol;
 
 // How a layer is being used.
 struct CallContext {
-  bool training =
-      false;  // dropout drops, batch normalisation uses and records the batch's statistics
+  // Dropout drops, and batch normalisation uses and records the batch's statistics.
+  bool training = false;
 };
 
 // How a layer is being used at one place of a network that is drawn, whatever the network is used

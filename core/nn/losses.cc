@@ -15,10 +15,6 @@ namespace {
 // It is 0 beside 1 in 16 bits.
 constexpr double kEpsilon = 1e-7;
 
-Value with_dtype(const Value& x, DType dtype) {
-  return x.dtype() == dtype ? x : ops::cast(x, dtype);
-}
-
 Value clip_probabilities(const Value& p) { return ops::clip(p, kEpsilon, 1 - kEpsilon); }
 
 // The argument, in x's dtype, of the op of that name which gave `x`, or what `x` was cast from; or
@@ -26,7 +22,7 @@ Value clip_probabilities(const Value& p) { return ops::clip(p, kEpsilon, 1 - kEp
 Value argument_of(const char* op, const Value& x) {
   const Node& node = x.node();
   const Node& source = node.op().name == "Cast" ? node.inputs()[0].node() : node;
-  return source.op().name == op ? with_dtype(source.inputs()[0], x.dtype()) : Value();
+  return source.op().name == op ? ops::cast(source.inputs()[0], x.dtype()) : Value();
 }
 
 // Logits that are known exactly (up to a constant for each row), or none.
@@ -251,7 +247,7 @@ Value weighted(const Value& values, const Value& sample_weight) {
   }
   std::vector<int64_t> dims = given.to_vector();
   dims.resize(static_cast<size_t>(shape.rank()), 1);
-  return values * with_dtype(ops::reshape(sample_weight, dims), values.dtype());
+  return values * ops::cast(ops::reshape(sample_weight, dims), values.dtype());
 }
 
 Value widened(const Value& x) { return is_half(x.dtype()) ? ops::cast(x, DType::kFloat32) : x; }
@@ -264,8 +260,7 @@ Value match_prediction(const Value& y_true, const Value& y_pred) {
   if (given != wanted && !lacks_one && !has_one_more)
     invalid("y_true has shape ", given, ", y_pred has shape ", wanted, "; they must be equal",
             lacks_last ? " (class numbers are for the losses and metrics named Sparse..)" : "");
-  const Value targets = given == wanted ? y_true : ops::reshape(y_true, wanted.to_vector());
-  return with_dtype(targets, y_pred.dtype());
+  return ops::cast(ops::reshape(y_true, wanted.to_vector()), y_pred.dtype());
 }
 
 Value match_labels(const Value& labels, const Value& y_pred) {
@@ -280,7 +275,7 @@ Value match_labels(const Value& labels, const Value& y_pred) {
             given == y_pred.shape()
                 ? " (distributions are for the losses and metrics without Sparse.. in their names)"
                 : "");
-  const Value classes = given == wanted ? labels : ops::reshape(labels, wanted.to_vector());
+  const Value classes = ops::reshape(labels, wanted.to_vector());
   const bool index = classes.dtype() == DType::kInt32 || classes.dtype() == DType::kInt64;
   if (index) return classes;
   // NaN, which a cast makes 0, is no class.

@@ -58,8 +58,9 @@ class Loss {
 };
 
 struct ClassificationOptions {
-  bool from_logits = false;    // y_pred is before the softmax (or sigmoid): faster and more exact
-  double label_smoothing = 0;  // in [0, 1); targets move towards the uniform distribution
+  bool from_logits = false;  // y_pred is before the softmax (or sigmoid): faster and more exact
+  // In [0, 1): how far targets move towards the uniform distribution (Szegedy et al. 2015).
+  double label_smoothing = 0;
   Reduction reduction = Reduction::kSumOverBatchSize;
 };
 struct SparseClassificationOptions {

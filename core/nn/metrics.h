@@ -25,6 +25,8 @@ using State = std::vector<double>;
 // Which of a metric's values are better: higher or lower ones.
 enum class Direction { kUnknown, kUp, kDown };
 
+// A metric: what each batch adds to its sums, and the number that these amount to. A value type;
+// make one of your own from any two such functions, or by Mean.
 class Metric {
  public:
   // While tracing: what a batch adds to the state, as floating values. `weights` is [rows], or

@@ -34,8 +34,8 @@ Layer PositionEmbedding(int64_t max_length, const EmbeddingOptions& options = {}
 
 struct MultiHeadAttentionOptions {
   bool causal = false;  // a position sees itself and those before it; the last one sees all keys
-  double dropout =
-      0;  // of the result, in training (attention weights are never held to be dropped)
+  // Of the result, in training (attention weights are never held to be dropped).
+  double dropout = 0;
   bool use_bias = true;
   initializers::Initializer kernel_initializer = initializers::glorot_uniform();
   initializers::Initializer bias_initializer = initializers::zeros();

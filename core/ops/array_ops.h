@@ -13,7 +13,7 @@ Value stop_gradient(const Value& x);
 // x itself, for what may not go on unless `condition`, a bool scalar, is true: else running the
 // function is kOutOfRange, with this message. Nothing is asked where nobody needs the result.
 Value require(const Value& x, const Value& condition, const std::string& message);
-// One extent may be -1: it takes what the others leave.
+// x itself where it has that shape. One extent may be -1: it takes what the others leave.
 Value reshape(const Value& x, const std::vector<int64_t>& dims);
 Value flatten_from(const Value& x, int axis);  // merges the axes from `axis` on into one
 // A new axis, 1 long, which is axis `axis` of the result (-1: the last).

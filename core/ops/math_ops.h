@@ -46,8 +46,9 @@ Value is_nan(const Value& x);  // false for what is not floating
 // condition ? a : b element by element, all three broadcast; `condition` is bool.
 Value where(const Value& condition, const Value& a, const Value& b);
 Value clip(const Value& x, double low, double high);
-// To bool is "not zero". From a floating type to an integer truncates; what lies beyond the
-// integer's range becomes its nearest end, and NaN becomes 0. Between integers wraps around.
+// x itself where it is of that dtype. To bool is "not zero". From a floating type to an integer
+// truncates; what lies beyond the integer's range becomes its nearest end, and NaN becomes 0.
+// Between integers wraps around.
 Value cast(const Value& x, DType dtype);
 
 Value neg(const Value& x);

@@ -41,11 +41,10 @@ struct Pool2DOptions {
   std::pair<int64_t, int64_t> strides = {0, 0};  // 0: the same as size
   Padding padding = {};                          // narrower than a window
 };
-// The largest element, or the mean, of each window: [n, h, w, c] to [n, oh, ow, c].
-Value max_pool2d(
-    const Value& x,
-    const Pool2DOptions& options = {});  // padding never wins; ties: first gets the gradient
-Value avg_pool2d(const Value& x, const Pool2DOptions& options = {});  // padding does not count
+// The largest element, or the mean, of each window: [n, h, w, c] to [n, oh, ow, c]. Padding is
+// never the largest, and does not count in the mean. The first of equal elements gets the gradient.
+Value max_pool2d(const Value& x, const Pool2DOptions& options = {});
+Value avg_pool2d(const Value& x, const Pool2DOptions& options = {});
 
 // Batch normalisation over all axes but the last, with the batch's own statistics.
 struct BatchNorm {
@@ -57,9 +56,9 @@ BatchNorm batch_norm(const Value& x, const Value& gamma, const Value& beta, doub
 // With given statistics.
 Value batch_norm_inference(const Value& x, const Value& gamma, const Value& beta, const Value& mean,
                            const Value& variance, double epsilon);
-Value layer_norm(const Value& x, const Value& gamma, const Value& beta,
-                 double epsilon);                                    // over the last axis
-Value rms_norm(const Value& x, const Value& gamma, double epsilon);  // over the last axis
+// Over the last axis.
+Value layer_norm(const Value& x, const Value& gamma, const Value& beta, double epsilon);
+Value rms_norm(const Value& x, const Value& gamma, double epsilon);
 
 Value softmax(const Value& x);      // over the last axis
 Value log_softmax(const Value& x);  // over the last axis

@@ -10,9 +10,9 @@
 // bounds is kInvalidArgument at once.
 namespace cohort::ops {
 
+// In [low, high).
 Value random_uniform(const Shape& shape, double low = 0, double high = 1,
-                     DType dtype = DType::kFloat32,
-                     int64_t seed = 0);  // [low, high)
+                     DType dtype = DType::kFloat32, int64_t seed = 0);
 Value random_normal(const Shape& shape, double mean = 0, double stddev = 1,
                     DType dtype = DType::kFloat32, int64_t seed = 0);
 // Normal, with values beyond two standard deviations drawn again.

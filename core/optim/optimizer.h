@@ -74,9 +74,10 @@ enum class NonFinite {
 // What happens to gradients, after they were summed over all replicas, before they are applied.
 // 0 turns a clipping off; at most one may be on.
 struct GradientOptions {
-  double clipvalue = 0;        // each element into [-clipvalue, clipvalue]
-  double clipnorm = 0;         // each gradient scaled down to this L2 norm at most
-  double global_clipnorm = 0;  // all gradients scaled down together to this L2 norm at most
+  double clipvalue = 0;  // each element into [-clipvalue, clipvalue]
+  double clipnorm = 0;   // each gradient scaled down to this L2 norm at most
+  // All gradients scaled down together to this L2 norm at most (Pascanu et al. 2012).
+  double global_clipnorm = 0;
   // Applies the mean of the gradients of this many calls at the last of them. Each replica adds up
   // its own; only the last call communicates. Schedules and bias corrections count updates, not
   // calls.

@@ -4,7 +4,6 @@
 #include <type_traits>
 
 #include "core/device/device_fetcher.h"
-#include "core/runtime/memory_plan.h"
 
 namespace cohort {
 namespace {

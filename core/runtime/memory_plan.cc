@@ -14,10 +14,6 @@ bool overlap_in_time(const MemoryBlock& a, const MemoryBlock& b) {
 
 }  // namespace
 
-size_t aligned_size(size_t bytes) {
-  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-}
-
 size_t place_blocks(std::vector<MemoryBlock>& blocks) {
   std::vector<size_t> by_size(blocks.size());
   std::iota(by_size.begin(), by_size.end(), 0);

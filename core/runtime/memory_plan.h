@@ -13,9 +13,6 @@ struct MemoryBlock {
   size_t offset = 0;  // the result: where in the arena it lies, a multiple of kBufferAlignment
 };
 
-// What a piece of `bytes` bytes takes where each begins at a multiple of kBufferAlignment.
-size_t aligned_size(size_t bytes);
-
 // Places the blocks so that those needed at the same time never overlap, and returns the arena's
 // size. Largest first, each at the lowest gap that fits: within a few percent of optimal for
 // training graphs (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference",

@@ -69,6 +69,7 @@ enum class Scalar : int64_t {
   kCount,
 };
 
+// How many operands it has: 1 to 3.
 int scalar_arity(Scalar op);
 // The op name in graphs ("ReluGrad"); and back, returning false for a name that is none of these.
 std::string_view scalar_name(Scalar op);

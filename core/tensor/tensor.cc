@@ -53,9 +53,8 @@ void require_value(const Tensor& tensor, std::string_view what) {
 
 std::shared_ptr<Buffer> allocate_host_buffer(size_t bytes) {
   // A zero-size tensor still gets an address of its own.
-  const size_t rounded =
-      (std::max<size_t>(bytes, 1) + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-  void* data = bytes > PTRDIFF_MAX ? nullptr : allocate_aligned(rounded);
+  const size_t taken = aligned_size(std::max<size_t>(bytes, 1));
+  void* data = bytes > PTRDIFF_MAX ? nullptr : allocate_aligned(taken);
   if (data == nullptr)
     fail(Code::kResourceExhausted, "cannot allocate ", bytes, " bytes of host memory",
          memory_limit());

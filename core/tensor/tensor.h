@@ -20,6 +20,11 @@ struct Buffer {
 };
 inline constexpr size_t kBufferAlignment = 64;  // a cache line, and the widest vector register
 
+// What `bytes` bytes take where the next begin at a multiple of kBufferAlignment.
+constexpr size_t aligned_size(size_t bytes) {
+  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+}
+
 // Allocates uninitialised host memory; kResourceExhausted that names the size when there is none.
 std::shared_ptr<Buffer> allocate_host_buffer(size_t bytes);
 

@@ -10,6 +10,7 @@
 #include "core/base/program.h"
 #include "core/base/random.h"
 #include "core/train/feed.h"
+#include "core/train/model_state.h"
 #include "core/train/objective.h"
 #include "core/train/stepper.h"
 #include "core/train/training.h"
@@ -80,37 +81,16 @@ data::Dataset ValidationData::batches(std::optional<int64_t> batch_size) const {
   return data_;
 }
 
-struct Model::State {
-  nn::Layer network;
-  Strategy& strategy;
-  const std::weak_ptr<const void> lifetime;  // of the strategy
-  const std::string strategy_name;
-  Function predict;
-  std::unique_ptr<Stepper> stepper;
-  bool is_fitting = false;
-  int64_t predicted = 0;  // batches
-  // A file that is to be loaded when there are variables.
-  struct Pending {
-    std::string path;
-    LoadOptions options;
-    bool is_checkpoint = false;
-  };
-  std::optional<Pending> pending;
-};
-
 Model::Model(nn::Layer network)
-    : state_(new State{
-          network,
-          current_strategy(),
-          current_strategy().lifetime(),
-          current_strategy().name(),
-          Function([network = std::move(network)](
-                       const std::vector<Value>& inputs) { return network.outputs(inputs); },
-                   "predict"),
-          nullptr,
-          false,
-          0,
-          {}}) {
+    : state_(new State{.network = network,
+                       .strategy = current_strategy(),
+                       .lifetime = current_strategy().lifetime(),
+                       .strategy_name = current_strategy().name(),
+                       .predict = Function(
+                           [network = std::move(network)](const std::vector<Value>& inputs) {
+                             return network.outputs(inputs);
+                           },
+                           "predict")}) {
   if (!state_->network) invalid("a model needs a network, and got an empty layer");
 }
 
@@ -153,15 +133,6 @@ void Model::build(const std::vector<TensorSpec>& inputs) {
   const auto scope = enter_home();
   state_->network.build(inputs);
   load_pending();
-}
-
-void Model::load_pending() {
-  const auto pending = state_->pending;  // which ends once it is loaded
-  if (!pending || !network().built() || (pending->is_checkpoint && !state_->stepper)) return;
-  if (pending->is_checkpoint)
-    load_checkpoint(pending->path, pending->options);
-  else
-    load_weights(pending->path, pending->options);
 }
 
 void Model::build_for(Feed& feed, int64_t epoch) {
@@ -394,70 +365,6 @@ std::vector<nn::Symbol> Model::outputs(const std::vector<nn::Symbol>& inputs,
                                        const nn::SymbolContext& context) const {
   require_loaded();
   return state_->network.outputs(inputs, context);
-}
-
-void Model::save_weights(const std::string& path) const {
-  const Variables all = built_variables();
-  require_loaded();
-  Workers& workers = strategy().workers();
-  if (state_->stepper) state_->stepper->attach();
-  save_variables(path, all, {}, workers);
-}
-
-Loaded Model::load_weights(const std::string& path, const LoadOptions& options) {
-  if (!network().built()) {
-    Metadata metadata = load_metadata(path, strategy().workers());
-    state_->pending = {path, options, false};
-    return {.metadata = std::move(metadata)};
-  }
-  Loaded loaded = load_variables(path, built_variables(), options, strategy().workers());
-  state_->pending.reset();
-  return loaded;
-}
-
-void Model::save_checkpoint(const std::string& path, const Metadata& metadata) const {
-  const Variables all = checkpoint_variables();
-  require_loaded();
-  save_variables(path, all, metadata, strategy().workers());
-}
-
-Loaded Model::load_checkpoint(const std::string& path, const LoadOptions& options) {
-  if (!network().built() || !state_->stepper) {
-    Metadata metadata = load_metadata(path, strategy().workers());
-    state_->pending = {path, options, true};
-    return {.metadata = std::move(metadata)};
-  }
-  Loaded loaded = load_variables(path, checkpoint_variables(), options, strategy().workers());
-  state_->pending.reset();
-  return loaded;
-}
-
-void Model::require_loaded() const {
-  if (!state_->pending) return;
-  const std::string to_load = str("the model is to load ", state_->pending->path);
-  if (!network().built())
-    fail(Code::kFailedPrecondition, to_load,
-         ", which cannot be done in the middle of a function: call build() first");
-  if (!state_->stepper)
-    fail(Code::kFailedPrecondition, to_load,
-         " with the state of an optimizer: call compile() first, or load_weights() with "
-         "ignore_unexpected for the weights alone");
-  fail(Code::kFailedPrecondition, to_load, ", which has failed: load it again, or another file");
-}
-
-Variables Model::built_variables() const {
-  if (!network().built()) {
-    fail(Code::kFailedPrecondition, "the model has no variables yet: call build() or fit() first");
-  }
-  return variables();
-}
-
-Variables Model::checkpoint_variables() const {
-  const auto scope = enter_home();
-  Variables all = built_variables();
-  optimizer().build(trainable_variables());
-  for (auto& variable : optimizer().variables()) all.push_back(std::move(variable));
-  return all;
 }
 
 Variables Model::all_variables() const {

@@ -16,13 +16,11 @@
 namespace cohort {
 namespace {
 
-Value as(DType dtype, const Value& x) { return x.dtype() == dtype ? x : ops::cast(x, dtype); }
-
 // One flat float64 vector of everything a metric adds.
 Value pack(const std::vector<Value>& increments) {
   std::vector<Value> flat;
   for (const Value& value : increments)
-    flat.push_back(ops::reshape(as(DType::kFloat64, value), {-1}));
+    flat.push_back(ops::reshape(ops::cast(value, DType::kFloat64), {-1}));
   return flat.size() == 1 ? flat.front() : ops::concat(flat, 0);
 }
 
@@ -38,7 +36,7 @@ Value plus(const Value& sum, const Value& loss) {
   if (!sum.defined()) return loss;
   const bool is_wider = dtype_size(loss.dtype()) > dtype_size(sum.dtype());
   const DType dtype = is_wider ? loss.dtype() : sum.dtype();
-  return as(dtype, sum) + as(dtype, loss);
+  return ops::cast(sum, dtype) + ops::cast(loss, dtype);
 }
 
 Stepper::Rows rows_of(const Value& batch) {
@@ -56,7 +54,7 @@ Value share_of_loss(const losses::Loss& loss, const Value& label, const Value& p
                     const Value& weights, const Stepper::Rows& rows) {
   Value sum = ops::reduce_sum(loss.per_example(label, predicted, weights));
   if (const Value divisor = loss.divisor(label, predicted, weights); divisor.defined())
-    return sum / as(sum.dtype(), sum_or_infinity(divisor));
+    return sum / ops::cast(sum_or_infinity(divisor), sum.dtype());
   if (loss.reduction() == losses::Reduction::kSum) return sum;
   return sum / static_cast<double>(std::max<int64_t>(rows.global, 1));
 }
@@ -196,7 +194,7 @@ std::vector<Value> Stepper::trace(const std::vector<Value>& inputs, bool trainin
   for (const Value& mean : added.values()) loss = plus(loss, share_of_mean(mean, rows));
   if (!loss.defined()) invalid("there is no loss: compile() was given none, and no layer adds one");
   if (const Value penalty = network_.regularization_loss(); penalty.defined()) {
-    loss = loss + as(loss.dtype(), penalty) / strategy_.num_replicas_in_sync();
+    loss = loss + ops::cast(penalty, loss.dtype()) / strategy_.num_replicas_in_sync();
   }
   results.insert(results.begin(), pack({loss, count_of(rows)}));
   if (strategy_.workers().size() > 1) results = ops::all_reduce_async(results, ReduceOp::kSum);
@@ -216,7 +214,7 @@ Value Stepper::weight(const std::vector<Value>& predictions, std::span<const Val
     if (first.loss->reduction() == losses::Reduction::kSum) return {};
     const Value divisor = first.loss->divisor(targets[0], predictions[first.output], targets[1]);
     if (divisor.defined())
-      return as(DType::kFloat64, get_replica_context()->all_reduce(ReduceOp::kSum, divisor));
+      return ops::cast(get_replica_context()->all_reduce(ReduceOp::kSum, divisor), DType::kFloat64);
   }
   return ops::constant(Tensor::scalar(static_cast<double>(rows.global)));
 }
@@ -235,7 +233,8 @@ Value Stepper::measure(const std::vector<Value>& predictions, std::span<const Va
       loss = plus(loss, each.loss_weight == 1 ? share : share * each.loss_weight);
       if (!each.name.empty())
         increments.push_back(
-            pack({as(DType::kFloat64, share) * static_cast<double>(rows.global), count_of(rows)}));
+            pack({ops::cast(share, DType::kFloat64) * static_cast<double>(rows.global),
+                  count_of(rows)}));
     }
     for (const metrics::Metric& metric : each.metrics)
       increments.push_back(pack(metric.increments(label, predicted)));

@@ -14,7 +14,6 @@
 #include "core/ops/math_ops.h"
 #include "core/ops/nn_ops.h"
 #include "core/ops/state_ops.h"
-#include "core/runtime/memory_plan.h"
 #include "core/runtime/variable.h"
 #include "core/tensor/specs_of.h"
 #include "tests/runtime/trace.h"

@@ -24,6 +24,7 @@ class BatchNormKernel : public Kernel {
   ScratchLayout layout_;
 };
 
+// The same of BatchNormGrad.
 class BatchNormGradKernel : public BatchNormKernel {
  public:
   explicit BatchNormGradKernel(const KernelSpec& spec) : BatchNormKernel(spec, 1) {}

@@ -5,8 +5,7 @@
 
 namespace cohort {
 
-// What the kernels of cross-entropies on all devices share: logits as rows, and which inputs the
-// gradient may overwrite.
+// What the kernels of cross-entropies on all devices share: logits as rows.
 class CrossEntropyKernel : public Kernel {
  public:
   explicit CrossEntropyKernel(const KernelSpec& spec) : sizes_(spec.inputs[0].shape) {}
@@ -15,6 +14,7 @@ class CrossEntropyKernel : public Kernel {
   const RowSizes sizes_;
 };
 
+// And those of their gradients, which may overwrite logits and distributions.
 class CrossEntropyGradKernel : public Kernel {
  public:
   explicit CrossEntropyGradKernel(const KernelSpec& spec)

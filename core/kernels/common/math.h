@@ -35,8 +35,8 @@ struct ExpParts {
 
 COHORT_HOST_DEVICE inline ExpParts exp_parts(float x) {
   constexpr float kLog2E = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
-  constexpr float kRounder =
-      12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits.
+  constexpr float kRounder = 12582912.0f;
   x = x < -104.0f ? -104.0f : x;  // the result is 0 from here on,
   x = x > 89.0f ? 89.0f : x;      // and infinite from there
   const float shifted = x * kLog2E + kRounder;

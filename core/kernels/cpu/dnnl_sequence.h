@@ -9,6 +9,7 @@
 
 namespace cohort {
 
+// That of all primitives.
 dnnl::engine& dnnl_engine();
 
 // Whether oneDNN uses these instructions here, and all that they build on.
@@ -18,6 +19,7 @@ bool dnnl_has(dnnl::cpu_isa instructions);
 // that computes with it (oneDNN's emulation is slower than conversion to float32), and none is
 // empty. It may still refuse extreme shapes with a dnnl::error.
 bool dnnl_runs(const KernelSpec& spec);
+// REQUIRES: float32 or bfloat16.
 dnnl::memory::data_type dnnl_type(DType dtype);
 
 // A kernel that runs oneDNN primitives one after another. Everything is prepared while it is built;

@@ -2,6 +2,7 @@
 
 #include <Eigen/Core>
 
+#include "core/base/prefetch.h"
 #include "core/kernels/cpu/dnnl_sequence.h"
 #include "core/kernels/cpu/floating_kernel.h"
 
@@ -62,11 +63,11 @@ memory::desc matrix(DType dtype, int64_t batch, int64_t rows, int64_t columns, b
 // its s.k lines after the other. Lines at distances of 2 KiB share few sets of the caches, so that
 // many come from memory each time: on a Zen 3 that was half the speed, the copy included.
 int64_t gap_of(const MatMulSizes& s, DType dtype, int64_t line, int64_t uses) {
-  constexpr int64_t kDistance = 2048, kManyLines = 512, kManyUses = 16, kCacheLine = 64;
+  constexpr int64_t kDistance = 2048, kManyLines = 512, kManyUses = 16;
   const auto element = static_cast<int64_t>(dtype_size(dtype));
   const bool is_slow = line * element % kDistance == 0 && s.k >= kManyLines && s.batch == 1;
   const bool pays = is_slow && uses >= kManyUses && !dnnl_has(dnnl::cpu_isa::avx512_core);
-  return pays ? kCacheLine / element : 0;
+  return pays ? static_cast<int64_t>(kCacheLine) / element : 0;
 }
 
 // Hands a kernel the memory where its rows begin.

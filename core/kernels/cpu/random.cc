@@ -89,8 +89,8 @@ class DropoutKernel final : public Kernel {
 
   void run(const KernelContext& context) override {
     const StepRandom random = step_random(seed_, context.step);
-    const auto threshold =
-        static_cast<uint32_t>(rate_ * 0x1p32);  // keep where 32 random bits are not below it
+    // An element is kept where its 32 random bits are not below it.
+    const auto threshold = static_cast<uint32_t>(rate_ * 0x1p32);
     dispatch(FloatTypes{}, spec_.dtype, "Dropout", [&]<typename T>() {
       using R = std::conditional_t<std::is_same_v<T, double>, double, float>;
       const R scale = static_cast<R>(1 / (1 - rate_));

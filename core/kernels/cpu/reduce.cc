@@ -7,11 +7,10 @@
 namespace cohort {
 namespace {
 
-constexpr int64_t kRowBlock = 1024;  // consecutive elements that one partial result covers
-constexpr int64_t kColumnBlock =
-    128;  // rows that one partial result covers when columns are reduced
-constexpr int64_t kMaxColumns =
-    1024;  // columns that are accumulated at a time, so that they stay in the L1 cache
+constexpr int64_t kRowBlock = 1024;    // consecutive elements that one partial result covers
+constexpr int64_t kColumnBlock = 128;  // the same of rows, where columns are reduced
+// Columns that are accumulated at a time, so that they stay in the L1 cache.
+constexpr int64_t kMaxColumns = 1024;
 constexpr int64_t kMinElementsPerThread = 16384;
 
 // Reduces [outer, count, inner] to [outer, blocks, inner], every block of `block` entries to one.

@@ -9,9 +9,8 @@ namespace cohort {
 namespace {
 
 constexpr int64_t kMinBytesPerThread = 65536;
-constexpr int64_t kSquare = 16;  // a cache line of 4-byte elements
-constexpr int64_t kStrip =
-    4 * kSquare;  // columns walked down together: several lines of every page touched
+constexpr int64_t kSquare = 16;          // a cache line of 4-byte elements
+constexpr int64_t kStrip = 4 * kSquare;  // columns at a time: several lines of every page touched
 
 // target[j * target_stride + i] = source[i * source_stride + j] for i < rows, j < columns.
 template <typename T>

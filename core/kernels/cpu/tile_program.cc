@@ -12,10 +12,6 @@ namespace {
 template <typename T>
 constexpr int64_t kCapacity = 4096 / sizeof(T);
 
-size_t aligned(size_t bytes) {
-  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-}
-
 int64_t operand(const ElementwiseProgram::Instruction& instruction, int i) {
   return i == 0 ? instruction.a : i == 1 ? instruction.b : instruction.c;
 }
@@ -94,8 +90,8 @@ void TileProgram<T>::assign_slots(const ElementwiseProgram& program) {
     free_slots.pop_back();
     return slot;
   };
-  std::vector<std::vector<int>> dying(count +
-                                      1);  // slots by the instruction that is the last to read them
+  // Slots by the instruction that is the last to read them.
+  std::vector<std::vector<int>> dying(count + 1);
   for (int i = 0; i < num_inputs; ++i) {
     inputs_[i].slot = take();
     inputs_[i].last_use = last[i];
@@ -111,12 +107,12 @@ void TileProgram<T>::assign_slots(const ElementwiseProgram& program) {
 
 template <typename T>
 size_t TileProgram<T>::pointer_bytes() const {
-  return aligned((inputs_.size() + 2 * instructions_.size()) * sizeof(T*));
+  return aligned_size((inputs_.size() + 2 * instructions_.size()) * sizeof(T*));
 }
 
 template <typename T>
 size_t TileProgram<T>::scratch_bytes() const {
-  return pointer_bytes() + aligned(num_slots_ * kCapacity<T> * sizeof(T));
+  return pointer_bytes() + aligned_size(num_slots_ * kCapacity<T> * sizeof(T));
 }
 
 template <typename T>

@@ -15,6 +15,7 @@ namespace cohort::callbacks {
 std::optional<double> number_in(const CallbackState& state, const std::string& name);
 std::optional<int64_t> integer_in(const CallbackState& state, const std::string& name);
 
+// The bytes of a text, uint8, and what they say.
 Tensor tensor_of(const std::string& text);
 std::string text_of(const Tensor& tensor);
 
