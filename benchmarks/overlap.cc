@@ -2,11 +2,11 @@
 // computation.
 #include <algorithm>
 #include <cstdio>
-#include <set>
 
 #include "benchmarks/mirrored_trainer.h"
 #include "benchmarks/statistics.h"
 #include "benchmarks/step_trace.h"
+#include "benchmarks/waits.h"
 
 namespace cohort::benchmarks {
 namespace {
@@ -40,12 +40,6 @@ Settings parse(int argc, char** argv) {
   return s;
 }
 
-// Replicas that share variables wait for what has been started at the Barrier before they write.
-bool stands_still(const Profiler::Event& event) {
-  static const std::set<std::string> kinds = {"AllReduceWait", "AllReduce", "AllGather", "Barrier"};
-  return kinds.count(event.kind) > 0;
-}
-
 // Means over replicas and steps, in microseconds.
 struct Communication {
   double buckets = 0;
@@ -59,11 +53,11 @@ Communication communication_of(const Profiler& profiler, const Settings& s) {
   const auto events = profiler.events();
   for (const auto& event : events) {
     if (event.kind == "AllReduceStart") ++sum.buckets;
-    if (stands_still(event)) sum.waiting += microseconds(event.end - event.begin);
+    if (waits_for_others(event)) sum.waiting += microseconds(event.end - event.begin);
     if (event.kind != Profiler::kCommunication) continue;
     sum.moving += microseconds(event.end - event.begin);
     for (const auto& wait : events) {
-      if (!stands_still(wait) || wait.replica != event.replica) continue;
+      if (!waits_for_others(wait) || wait.replica != event.replica) continue;
       const auto both = std::min(event.end, wait.end) - std::max(event.begin, wait.begin);
       sum.exposed += std::max(0.0, microseconds(both));
     }

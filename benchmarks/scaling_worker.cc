@@ -12,6 +12,7 @@
 
 #include "benchmarks/mirrored_trainer.h"
 #include "benchmarks/statistics.h"
+#include "benchmarks/waits.h"
 #include "cohort.h"
 #include "strategies/multi_worker/cluster_link.h"
 
@@ -63,10 +64,6 @@ struct StepTimes {
   Clock::time_point begin, has_input, end;
 };
 
-bool stands_still(const Profiler::Event& event) {
-  return event.kind == "AllReduceWait" || event.kind == "AllReduce";
-}
-
 // The time from `begin` to `end` in which data moved.
 double moving_ms(const std::vector<const Profiler::Event*>& step, Clock::time_point begin,
                  Clock::time_point end) {
@@ -90,7 +87,7 @@ void add_step(const StepTimes& times, const std::vector<const Profiler::Event*>&
       if (!first_bucket) first_bucket = event->end;
       last_bucket = event->end;
     }
-    if (!stands_still(*event)) continue;
+    if (!waits_for_others(*event)) continue;
     still += milliseconds(event->end - event->begin);
     exposed += moving_ms(events, event->begin, event->end);
   }
