@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "strategies/collective/host/page_claims.h"
 #include "strategies/collective/host/region_registry.h"
 
 namespace cohort {

@@ -4,8 +4,6 @@
 #include <atomic>
 #include <map>
 #include <mutex>
-#include <unistd.h>
-#include <vector>
 
 #include "strategies/collective/host/shared_region.h"
 
@@ -86,49 +84,6 @@ class Registry {
   std::atomic<uint64_t> released_ = 0;
 };
 
-// By holder. Groups are few, and most processes have one: what others have claimed is looked
-// through.
-class PageClaims {
- public:
-  static PageClaims& get() {
-    static auto* const claims = new PageClaims;
-    return *claims;
-  }
-
-  bool claim(const void* holder, const void* group, const void* memory, size_t bytes) {
-    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-    const auto begin = reinterpret_cast<uintptr_t>(memory);
-    const Range pages{begin / page, (begin + bytes + page - 1) / page};
-    const std::lock_guard lock(mutex_);
-    for (const auto& [other, claimed] : claims_)
-      if (claimed.group != group && std::any_of(claimed.pages.begin(), claimed.pages.end(),
-                                                [&](const Range& r) { return r.meets(pages); }))
-        return false;
-    Claimed& own = claims_[holder];
-    own.group = group;
-    own.pages.push_back(pages);
-    return true;
-  }
-
-  void release(const void* holder) {
-    const std::lock_guard lock(mutex_);
-    claims_.erase(holder);
-  }
-
- private:
-  struct Range {
-    uintptr_t begin, end;
-    bool meets(const Range& other) const { return begin < other.end && other.begin < end; }
-  };
-  struct Claimed {
-    const void* group;
-    std::vector<Range> pages;
-  };
-
-  std::mutex mutex_;
-  std::map<const void*, Claimed> claims_;
-};
-
 }  // namespace
 
 std::shared_ptr<Buffer> allocate_shared_buffer(size_t bytes) {
@@ -149,11 +104,6 @@ std::optional<RegionPlace> find_region(const void* memory, size_t bytes) {
 }
 
 void take_back(void* memory, size_t bytes) { Registry::get().take_back(memory, bytes); }
-
-bool claim_pages(const void* holder, const void* group, const void* memory, size_t bytes) {
-  return PageClaims::get().claim(holder, group, memory, bytes);
-}
-void release_pages(const void* holder) { PageClaims::get().release(holder); }
 
 bool region_exists(uint64_t region) { return Registry::get().exists(region); }
 uint64_t num_released_regions() { return Registry::get().released(); }

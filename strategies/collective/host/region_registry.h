@@ -27,13 +27,8 @@ std::optional<RegionPlace> find_region(const void* memory, size_t bytes);
 // Takes memory that is all in one region, if it is, away from the processes that have mapped it: it
 // is zeros then, and its region is no longer there. What else lies in it is still what they see,
 // but for what shares a page with that memory, into which nobody may write meanwhile: each group
-// claims the pages that its calls write to. kResourceExhausted.
+// claims the pages that its calls write to (page_claims.h). kResourceExhausted.
 void take_back(void* memory, size_t bytes);
-
-// Claims the pages of some memory for a call of `group`, until its `holder` releases all that it
-// has claimed; false, and nothing done, where another group has claimed one of them.
-bool claim_pages(const void* holder, const void* group, const void* memory, size_t bytes);
-void release_pages(const void* holder);
 
 // Whether a region is still there; and how many have ever gone, which tells whether to ask.
 bool region_exists(uint64_t region);

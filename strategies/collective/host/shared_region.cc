@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
 #include <fcntl.h>
 #include <linux/mman.h>
@@ -21,6 +20,10 @@ constexpr size_t kReservedAtOnce = size_t{16} << 20;
 // What a page-table entry of the second level maps.
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+size_t page_size() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+
+uintptr_t rounded_up(uintptr_t at, size_t page) { return (at + page - 1) / page * page; }
 
 [[noreturn]] void exhausted(const char* what, size_t bytes) {
   fail(Code::kResourceExhausted, "cannot ", what, " ", bytes,
@@ -51,7 +54,7 @@ char* reserve_aligned(size_t bytes) {
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) return nullptr;
   const auto begin = reinterpret_cast<uintptr_t>(range);
-  const uintptr_t aligned = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const uintptr_t aligned = rounded_up(begin, kHugePage);
   const size_t before = aligned - begin, after = kHugePage - before;
   if (before > 0) munmap(range, before);
   if (after > 0) munmap(reinterpret_cast<void*>(aligned + bytes), after);
@@ -61,8 +64,12 @@ char* reserve_aligned(size_t bytes) {
 }  // namespace
 
 size_t whole_pages(size_t bytes) {
-  const size_t page = bytes < kHugePage ? static_cast<size_t>(sysconf(_SC_PAGESIZE)) : kHugePage;
-  return (bytes + page - 1) / page * page;
+  return rounded_up(bytes, bytes < kHugePage ? page_size() : kHugePage);
+}
+
+PageRange pages_of(uintptr_t begin, size_t bytes) {
+  const size_t page = page_size();
+  return {begin / page * page, rounded_up(begin + bytes, page)};
 }
 
 SharedRegion SharedRegion::create(size_t bytes, size_t reserved, Views views) {
@@ -134,9 +141,8 @@ void SharedRegion::forget_own() {
 }
 
 void SharedRegion::take_back(size_t offset, size_t bytes) {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const size_t begin = offset / page * page, after = offset + bytes;
-  const size_t end = std::min((after + page - 1) / page * page, bytes_);
+  const PageRange pages = pages_of(offset, bytes);
+  const size_t begin = pages.begin, end = std::min(pages.end, bytes_), after = offset + bytes;
   void* const memory =
       mmap(nullptr, end - begin, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) exhausted("take back", bytes);

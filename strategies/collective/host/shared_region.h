@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "strategies/collective/host/process_identity.h"
@@ -9,6 +10,13 @@ namespace cohort {
 
 // `bytes`, rounded up to pages: huge ones where it fills one.
 size_t whole_pages(size_t bytes);
+
+// Pages, in bytes, as addresses or offsets into what begins with a page.
+struct PageRange {
+  uintptr_t begin, end;
+};
+// Those in which `bytes` from `begin` on lie.
+PageRange pages_of(uintptr_t begin, size_t bytes);
 
 // Memory that processes of one host map together. It has no name: it is reached through the
 // descriptor of a process that has it open, and is gone when nobody maps it any more, however they
