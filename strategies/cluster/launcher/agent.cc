@@ -19,7 +19,6 @@ constexpr std::chrono::seconds kLongestStep(2);
 constexpr std::chrono::milliseconds kTryInterval(300);
 // How long one attempt may take in any case, also where the time to join is nearly over.
 constexpr std::chrono::seconds kShortestAttempt(1);
-constexpr std::chrono::seconds kReportInterval(5);
 constexpr int kBacklog = 1024;
 
 std::chrono::steady_clock::duration ticks(NodeOptions::Seconds seconds) {
@@ -52,7 +51,7 @@ Agent::Agent(const Options& options, std::function<void(const std::string&)> not
   const Time now = clock_.now();
   give_up_ = now + ticks(nodes().join_timeout);
   next_try_ = now;
-  next_report_ = now + kReportInterval;
+  reports_.begin(now);
 }
 
 std::string Agent::place() const { return "the rendezvous at " + nodes().rendezvous.text(); }
@@ -152,8 +151,7 @@ void Agent::try_again(const std::string& why, Time now) {
     fail(Code::kDeadlineExceeded, "gave up waiting for ", place(), " after ",
          nodes().join_timeout.count(), " s: ", why);
   }
-  if (now < next_report_ || options_.quiet) return;
-  next_report_ = now + kReportInterval;
+  if (!reports_.take(now) || options_.quiet) return;
   note_(str("waiting for ", place(), ": ", why, "; giving up in ", left, " s"));
 }
 

@@ -15,6 +15,7 @@
 #include "strategies/cluster/launcher/node_ports.h"
 #include "strategies/cluster/launcher/options.h"
 #include "strategies/cluster/launcher/rendezvous_server.h"
+#include "strategies/cluster/launcher/report_schedule.h"
 #include "strategies/cluster/net/internet_address.h"
 
 namespace cohort::launcher {
@@ -92,7 +93,8 @@ class Agent {
   std::optional<NodePorts> ports_;
 
   // While there is no rendezvous:
-  Time give_up_, next_report_;
+  Time give_up_;
+  ReportSchedule reports_ = ReportSchedule::steady();
   Time next_try_;  // also when the present one has failed, where nobody answers
   size_t tries_ = 0;
   bool has_answered_ = false;  // the present one: anything at all

@@ -15,7 +15,6 @@
 namespace cohort::launcher {
 namespace {
 
-constexpr std::chrono::seconds kReportInterval(5);
 constexpr size_t kMaxEnds = 200;  // lines of a summary about tasks that are not to blame
 constexpr int kWeightOfALoss = 3;
 // Linux gives a process no longer string in its environment.
@@ -187,7 +186,8 @@ void JobState::form(size_t enough, Time now) {
   enough_ = enough;
   give_up_ = now + rules_.join_timeout;
   last_call_ = now + rules_.last_call;
-  next_report_ = now + kReportInterval;
+  progress_reports_ = ReportSchedule::steady();
+  progress_reports_.begin(now);
 }
 
 void JobState::maybe_start(Time now) {
@@ -201,7 +201,7 @@ void JobState::maybe_start(Time now) {
     finish(exit_code(Code::kDeadlineExceeded),
            {str("giving up after ", seconds(rules_.join_timeout),
                 " s (--join_timeout): ", missing())});
-  } else if (now >= next_report_) {
+  } else if (progress_reports_.take(now)) {
     report_progress(now);
   }
 }
@@ -290,7 +290,6 @@ std::string JobState::missing() const {
 }
 
 void JobState::report_progress(Time now) {
-  next_report_ = now + kReportInterval;
   const bool may_start = nodes_.size() >= rules_.min_nodes && has_trainers();
   notify_all({str("waiting for nodes: ", missing(), "; ",
                   may_start ? "starting without more in " : "giving up in ",

@@ -139,7 +139,8 @@ class JobState {
 
   // While forming:
   size_t enough_;  // so many nodes start without a last call
-  Time give_up_, next_report_;
+  Time give_up_;
+  ReportSchedule progress_reports_;
   Time not_before_;  // the next start
 
   // Of the present or last round:

@@ -12,6 +12,13 @@ class ReportSchedule {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
+  // One that goes on every 5 s.
+  static ReportSchedule steady() {
+    ReportSchedule schedule;
+    schedule.longest_pause_ = schedule.pause_;
+    return schedule;
+  }
+
   // The wait begins, if it has not yet.
   void begin(Time now) {
     if (!next_) next_ = now + pause_;
@@ -21,15 +28,13 @@ class ReportSchedule {
   // Whether it is to be said now, which then counts as said.
   bool take(Time now) {
     if (!next_ || now < *next_) return false;
-    pause_ = std::min(2 * pause_, kLongestPause);
+    pause_ = std::min(2 * pause_, longest_pause_);
     next_ = now + pause_;
     return true;
   }
 
  private:
-  static constexpr std::chrono::seconds kLongestPause{60};
-
-  std::chrono::seconds pause_{5};
+  std::chrono::seconds pause_{5}, longest_pause_{60};
   std::optional<Time> next_;
 };
 
