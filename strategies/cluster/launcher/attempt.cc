@@ -37,9 +37,6 @@ constexpr std::chrono::milliseconds kHelperInterval(5);
 // How long the others may go on after a parameter server has ended with 0, as one does that was
 // told that the work is done, until that is something to warn of.
 constexpr std::chrono::seconds kTimeAfterServers(5);
-// Of failures: how likely they are the cause of others. Nodes tell each other these numbers.
-constexpr int kWeightOfCause = 2, kWeightOfResumable = 1, kWeightOfConsequence = 0,
-              kWeightOfSignal = -1;
 
 std::string prefix(const std::string& name, size_t task, bool coloured) {
   constexpr int kColours[] = {36, 33, 35, 32, 34};  // red is left to errors

@@ -15,8 +15,6 @@
 namespace cohort::launcher {
 namespace {
 
-constexpr size_t kMaxEnds = 200;  // lines of a summary about tasks that are not to blame
-constexpr int kWeightOfALoss = 3;
 // Linux gives a process no longer string in its environment.
 constexpr size_t kMaxConfigBytes = 128 * 1024;
 constexpr size_t kOtherConfigBytes = 128;  // of TF_CONFIG, at most, beside addresses
@@ -247,9 +245,7 @@ void JobState::start(Time now) {
   size_ = nodes_.size();
   lost_any_ = resizes_ = told_to_end_ = false;
   failures_count_ = true;
-  troubled_.clear();
-  blame_.reset();
-  ends_.clear();
+  failures_ = {};
   trainer_reports_ = {};
 
   Round round = {.restart = restarts_, .job_id = run_id_};
@@ -317,9 +313,7 @@ void JobState::receive(int node, const Message& message, Time now) {
 }
 
 void JobState::note_trouble(int node) {
-  if (failures_count_ && std::find(troubled_.begin(), troubled_.end(), node) == troubled_.end()) {
-    troubled_.push_back(node);
-  }
+  if (failures_count_) failures_.note_trouble(node);
 }
 
 void JobState::pass_on(int from, const Message& message) {
@@ -384,31 +378,11 @@ void JobState::ended(int node, const Ended& ended, Time now) {
   Member& member = nodes_[node];
   member.ended = true;
   for (const Failure& failure : ended.failures) {
-    note_trouble(node);
-    const auto trouble = std::find(troubled_.begin(), troubled_.end(), node);
-    if (trouble == troubled_.end()) continue;  // all trainers had ended before
-    blame({failure, member.label, static_cast<size_t>(trouble - troubled_.begin())});
+    note_trouble(node);  // none where all trainers had ended before
+    failures_.add(node, member.label, failure);
   }
-  for (const std::string& end : ended.ends) ends_.push_back(str(end, " on ", member.label));
+  for (const std::string& end : ended.ends) failures_.add_end(str(end, " on ", member.label));
   maybe_conclude(now);
-}
-
-void JobState::blame(Blame blame) {
-  const auto likelihood = [](const Blame& of) {
-    return std::pair(of.failure.weight, -static_cast<int64_t>(of.trouble));
-  };
-  if (!blame_) {
-    blame_ = std::move(blame);
-    return;
-  }
-  if (likelihood(blame) > likelihood(*blame_)) std::swap(blame, *blame_);
-  ends_.push_back(describe(blame));
-}
-
-std::string JobState::describe(const Blame& blame) {
-  const Failure& failure = blame.failure;
-  return failure.weight == kWeightOfALoss ? str(blame.label, " ", failure.what)
-                                          : str(failure.what, " on ", blame.label);
 }
 
 void JobState::lose(int node, const std::string& how, int code, Time now) {
@@ -433,9 +407,7 @@ void JobState::lose_member(int node, const std::string& how, int code, Time now)
   }
   lost_any_ = true;
   if (failures_count_) {
-    blame({{.what = str("was lost: ", how), .code = code, .weight = kWeightOfALoss},
-           member.label,
-           troubled_.size()});
+    failures_.add_loss(member.label, how, code);
     for (const auto& [id, other] : nodes_) {
       if (other.takes_part && !other.ended) send(id, End{str("lost ", member.label, ": ", how)});
     }
@@ -450,21 +422,6 @@ void JobState::maybe_conclude(Time now) {
   if (all) conclude(now);
 }
 
-std::vector<std::string> JobState::summary() const {
-  const Failure& failure = blame_->failure;
-  const bool printed = !failure.last_lines.empty();
-  const char* silence =
-      failure.weight == kWeightOfALoss ? "" : "; nothing that it printed has arrived";
-  std::vector<std::string> lines = {
-      str("failed: ", describe(*blame_), printed ? "; its last lines:" : silence)};
-  for (const auto& line : failure.last_lines) lines.push_back("  | " + line);
-  for (size_t i = 0; i < std::min(ends_.size(), kMaxEnds); ++i) lines.push_back("then " + ends_[i]);
-  if (ends_.size() > kMaxEnds) {
-    lines.push_back(str("then ", ends_.size() - kMaxEnds, " more tasks ended"));
-  }
-  return lines;
-}
-
 // Losses do that, too, but might be the program's doing where they come soon.
 bool JobState::nodes_have_changed(Time now) const {
   return is_elastic() && (resizes_ || (lost_any_ && now - started_ >= RestartPause::kLongAttempt));
@@ -472,28 +429,28 @@ bool JobState::nodes_have_changed(Time now) const {
 
 void JobState::conclude(Time now) {
   const bool counts = !nodes_have_changed(now);
-  std::vector<std::string> lines;
-  if (blame_) lines = summary();
-  if (blame_ && !told_to_end_ && (!counts || counted_restarts_ < rules_.restarts)) {
+  std::vector<std::string> lines = failures_.summary();
+  if (failures_.any() && !told_to_end_ && (!counts || counted_restarts_ < rules_.restarts)) {
     notify_all(std::move(lines));
     dismiss_leaving();
     restart(counts, now);
     return;
   }
-  if (timed_out_ && !blame_) {
+  if (timed_out_ && !failures_.any()) {
     lines.push_back("failed: " + too_long(std::chrono::duration<double>(rules_.timeout).count()));
     finish(exit_code(Code::kDeadlineExceeded), lines);
     return;
   }
   const auto restarts = count(static_cast<size_t>(restarts_), "restart");
-  if (restarts_ > 0) lines.push_back(str(blame_ ? "ended" : "finished", " after ", restarts));
-  finish(blame_ ? blame_->failure.code : 0, lines);
+  if (restarts_ > 0)
+    lines.push_back(str(failures_.any() ? "ended" : "finished", " after ", restarts));
+  finish(failures_.code(), lines);
 }
 
 void JobState::dismiss_leaving() {
   std::erase_if(nodes_, [&](const auto& entry) {
     const auto& [id, member] = entry;
-    if (member.leaves) send(id, Finish{blame_->failure.code});
+    if (member.leaves) send(id, Finish{failures_.code()});
     return member.leaves;
   });
 }
@@ -535,7 +492,7 @@ void JobState::time_out() {
 // Of a round: nothing ends it yet.
 bool JobState::all_is_well() const {
   return phase_ == Phase::kRunning && !resizes_ && !lost_any_ && !told_to_end_ && failures_count_ &&
-         troubled_.empty();
+         !failures_.any_trouble();
 }
 
 bool JobState::may_grow(Time now) const {

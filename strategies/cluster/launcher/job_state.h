@@ -11,6 +11,7 @@
 #include "strategies/cluster/launcher/messages.h"
 #include "strategies/cluster/launcher/report_schedule.h"
 #include "strategies/cluster/launcher/restart_pause.h"
+#include "strategies/cluster/launcher/round_failures.h"
 
 namespace cohort::launcher {
 
@@ -80,11 +81,6 @@ class JobState {
     Join join;
     std::set<int> silent;  // those of them who have not been heard from since
   };
-  struct Blame {
-    Failure failure;
-    std::string label;
-    size_t trouble;  // the place of its node among those that told of trouble
-  };
 
   bool is_elastic() const { return rules_.min_nodes < rules_.max_nodes && rules_.restarts > 0; }
   std::optional<Refused> misfit(const Join& join) const;
@@ -112,8 +108,6 @@ class JobState {
   void trainers_ended(int node, Time now);
   void report_trainers(Time now);
   void ended(int node, const Ended& ended, Time now);
-  void blame(Blame blame);
-  static std::string describe(const Blame& blame);
   void lose_member(int node, const std::string& how, int code, Time now);
   void time_out();
   bool all_is_well() const;
@@ -124,7 +118,6 @@ class JobState {
   void conclude(Time now);
   void dismiss_leaving();
   void restart(bool counts, Time now);
-  std::vector<std::string> summary() const;
 
   void send(int node, Message message) { sends_.push_back({node, std::move(message)}); }
   void send_to_all(const Message& message);
@@ -157,9 +150,7 @@ class JobState {
   bool resizes_ = false;  // it ends because nodes leave or wait to take part
   bool told_to_end_ = false;
   bool failures_count_ = true;
-  std::vector<int> troubled_;  // nodes, in the order in which they told of trouble
-  std::optional<Blame> blame_;
-  std::vector<std::string> ends_;  // of tasks that are not to blame
+  RoundFailures failures_;
 };
 
 }  // namespace cohort::launcher

@@ -65,6 +65,9 @@ struct Failure {
   int weight = 0;    // how likely it is the cause of others
   std::vector<std::string> last_lines;
 };
+// The weights: of the loss of a node, which the rendezvous finds itself, and of what attempts find.
+inline constexpr int kWeightOfLoss = 3, kWeightOfCause = 2, kWeightOfResumable = 1,
+                     kWeightOfConsequence = 0, kWeightOfSignal = -1;
 
 // From a node: its attempt is over.
 struct Ended {
