@@ -215,7 +215,7 @@ std::vector<std::pair<std::string, std::string>> Agent::terms() const {
           {"COHORT_JOB_ID=", given_id_}};
 }
 
-JobState::Rules Agent::rules() const {
+JobRules Agent::rules() const {
   const NodeOptions& own = nodes();
   return {.min_nodes = static_cast<size_t>(own.min_nodes),
           .max_nodes = static_cast<size_t>(own.max_nodes),

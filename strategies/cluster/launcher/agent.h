@@ -69,7 +69,7 @@ class Agent {
   void serve_if_here(const std::vector<net::InternetAddress>& addresses);
   // Of node 0, for this reason, an errno.
   [[noreturn]] void fail_to_serve(int error) const;
-  JobState::Rules rules() const;
+  JobRules rules() const;
   std::vector<std::pair<std::string, std::string>> terms() const;
   // Whether the connection is there by now.
   void finish_connecting(Time now);

@@ -7,39 +7,12 @@
 #include "core/base/comma_separated.h"
 #include "core/base/error.h"
 #include "strategies/cluster/coordination/random_ids.h"
+#include "strategies/cluster/launcher/admission.h"
 #include "strategies/cluster/launcher/exit_status.h"
-#include "strategies/cluster/launcher/local_cluster.h"
 #include "strategies/cluster/launcher/options.h"
-#include "strategies/cluster/parsing.h"
 
 namespace cohort::launcher {
 namespace {
-
-// Linux gives a process no longer string in its environment.
-constexpr size_t kMaxConfigBytes = 128 * 1024;
-constexpr size_t kOtherConfigBytes = 128;  // of TF_CONFIG, at most, beside addresses
-
-// In a time that does not tell how much of it is right.
-bool is_same_secret(const std::string& given, const std::string& expected) {
-  size_t difference = given.size() ^ expected.size();
-  for (size_t i = 0; i < given.size(); ++i) {
-    const char other = expected.empty() ? '\0' : expected[i % expected.size()];
-    difference |= static_cast<unsigned char>(given[i] ^ other);
-  }
-  return difference == 0;
-}
-
-std::string label_of(const Node& node) {
-  return node.rank < 0 ? node.name : str("node ", node.rank, " (", node.name, ")");
-}
-
-size_t count_tasks(const Node& node) { return 2 + node.workers.size() + node.ps.size(); }
-
-// Of TF_CONFIG: "host:12345", quoted, and a comma for each.
-size_t address_bytes(const Node& node) {
-  const size_t brackets = node.host.find(':') == std::string::npos ? 0 : 2;
-  return count_tasks(node) * (node.host.size() + brackets + 9);
-}
 
 std::string count(size_t number, const char* what) {
   return str(number, " ", what, number == 1 ? "" : "s");
@@ -49,17 +22,12 @@ int64_t seconds(JobState::Duration duration) {
   return std::chrono::ceil<std::chrono::seconds>(duration).count();
 }
 
-template <typename... Parts>
-Refused refuse(Code code, const Parts&... parts) {
-  return {static_cast<int>(code), str(parts...)};
-}
-
 // What people mean for the whole job, on whichever node.
 bool is_of_people(int signal) { return signal == SIGINT || signal == SIGQUIT; }
 
 }  // namespace
 
-JobState::JobState(Rules rules, Time now)
+JobState::JobState(JobRules rules, Time now)
     : rules_(std::move(rules)),
       run_id_(rules_.run_id.empty() ? coordination::random_job_id() : rules_.run_id),
       enough_(rules_.max_nodes) {
@@ -69,29 +37,10 @@ JobState::JobState(Rules rules, Time now)
 // Joining.
 
 std::optional<Refused> JobState::misfit(const Join& join) const {
-  const std::string who = label_of(join.node);
-  if (join.protocol != kProtocol) {
-    return refuse(Code::kFailedPrecondition, who, " speaks version ", join.protocol,
-                  " of the protocol, ", rules_.place, " version ", kProtocol,
-                  ": use the same cohort-run on all nodes");
-  }
-  if (!is_same_secret(join.job_id, rules_.job_id)) {
-    return refuse(Code::kPermissionDenied, who, " is of another job than ", rules_.place,
-                  ": their --job_id differ");
-  }
-  for (size_t i = 0; i < rules_.terms.size(); ++i) {
-    const auto& [what, here] = rules_.terms[i];
-    const bool known = i < join.terms.size() && join.terms[i].first == what;
-    const std::string there = known ? join.terms[i].second : "";
-    if (there != here) {
-      return refuse(Code::kFailedPrecondition, who, " has ", what, quote(there), ", ", rules_.place,
-                    " has ", what, quote(here), ": all nodes of a job need the same");
-    }
-  }
-  if (phase_ == Phase::kOver) {
-    return refuse(Code::kFailedPrecondition, "the job of ", rules_.place, " is over");
-  }
-  return std::nullopt;
+  auto refused = disagreement(join, rules_);
+  if (!refused && phase_ == Phase::kOver)
+    refused = refuse(Code::kFailedPrecondition, "the job of ", rules_.place, " is over");
+  return refused;
 }
 
 // The nodes one of which would have to go first; none: it has a place.
@@ -117,25 +66,10 @@ std::optional<Refused> JobState::lack_of_place(const Join& join) const {
                 " has its ", count(nodes_.size(), "node"), ", ", labels());
 }
 
-std::optional<Refused> JobState::excess(const Join& join) const {
-  const std::string who = label_of(join.node);
-  size_t tasks = count_tasks(join.node);
-  size_t bytes = kOtherConfigBytes + address_bytes(join.node);
-  for (const auto& [id, member] : nodes_) {
-    tasks += count_tasks(member.node);
-    bytes += address_bytes(member.node);
-  }
-  if (tasks > kMaxTasksOfJob) {
-    return refuse(Code::kResourceExhausted, "with ", who, " the job of ", rules_.place,
-                  " would have ", tasks, " tasks; at most ", kMaxTasksOfJob, " are possible");
-  }
-  if (bytes > kMaxConfigBytes) {
-    return refuse(Code::kResourceExhausted, "with ", who, " the addresses of the ", tasks,
-                  " tasks of the job of ", rules_.place, " would take ", bytes,
-                  " bytes of TF_CONFIG; at most ", kMaxConfigBytes,
-                  " are possible: use fewer tasks, or shorter names of hosts (--host)");
-  }
-  return std::nullopt;
+std::vector<const Node*> JobState::nodes() const {
+  std::vector<const Node*> all;
+  for (const auto& [id, member] : nodes_) all.push_back(&member.node);
+  return all;
 }
 
 void JobState::join(int node, const Join& join, Time now) {
@@ -150,7 +84,7 @@ void JobState::join(int node, const Join& join, Time now) {
 void JobState::decide(int node, const Join& join, Time now) {
   auto refused = misfit(join);
   if (!refused) refused = lack_of_place(join);
-  if (!refused) refused = excess(join);
+  if (!refused) refused = excess(join.node, nodes(), rules_.place);
   if (refused) {
     send(node, std::move(*refused));
     return;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "strategies/cluster/launcher/job_rules.h"
 #include "strategies/cluster/launcher/messages.h"
 #include "strategies/cluster/launcher/report_schedule.h"
 #include "strategies/cluster/launcher/restart_pause.h"
@@ -28,22 +29,12 @@ class JobState {
   using Time = std::chrono::steady_clock::time_point;
   using Duration = std::chrono::steady_clock::duration;
 
-  struct Rules {
-    size_t min_nodes = 1, max_nodes = 1;
-    int restarts = 0;
-    Duration join_timeout{}, last_call{};
-    Duration timeout{};       // from the first start on; 0: none
-    std::string job_id;       // --job_id
-    std::string run_id = {};  // COHORT_JOB_ID of all tasks; "": a random one
-    std::vector<std::pair<std::string, std::string>> terms;  // as in Join
-    std::string place;                                       // of the rendezvous, for people
-  };
   struct Send {
     int node;
     Message message;
   };
 
-  JobState(Rules rules, Time now);
+  JobState(JobRules rules, Time now);
 
   // A node that is not known yet; the answer is Notice or Refused. Once refused, it stays unknown.
   // Where another has its place, the answer comes when that one is heard from, or is lost.
@@ -86,7 +77,7 @@ class JobState {
   std::optional<Refused> misfit(const Join& join) const;
   std::set<int> in_place_of(const Join& join) const;
   std::optional<Refused> lack_of_place(const Join& join) const;
-  std::optional<Refused> excess(const Join& join) const;
+  std::vector<const Node*> nodes() const;
   void decide(int node, const Join& join, Time now);
   void reconsider_applicants(Time now);
   void maybe_start(Time now);
@@ -123,7 +114,7 @@ class JobState {
   void send_to_all(const Message& message);
   void notify_all(std::vector<std::string> lines) { send_to_all(Notice{std::move(lines)}); }
 
-  const Rules rules_;
+  const JobRules rules_;
   const std::string run_id_;
   std::map<int, Member> nodes_;  // connections are numbered in the order of joining
   std::map<int, Applicant> applicants_;

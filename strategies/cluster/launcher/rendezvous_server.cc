@@ -18,7 +18,7 @@ constexpr size_t kMaxStrangers = 64;
 
 }  // namespace
 
-RendezvousServer::RendezvousServer(net::Descriptor listener, JobState::Rules rules,
+RendezvousServer::RendezvousServer(net::Descriptor listener, JobRules rules,
                                    std::chrono::milliseconds patience,
                                    coordination::Security security,
                                    std::function<void(const std::string&)> note)

@@ -26,9 +26,8 @@ class RendezvousServer {
   // certificate is not for tasks such as its own is refused. Who begins with anything else than a
   // Join is hung up on, and nobody is listened to who has been refused, or could not agree with
   // this end on how to talk: of these `note` gets a line fit for a terminal (RefusalLog).
-  RendezvousServer(net::Descriptor listener, JobState::Rules rules,
-                   std::chrono::milliseconds patience, coordination::Security security,
-                   std::function<void(const std::string&)> note);
+  RendezvousServer(net::Descriptor listener, JobRules rules, std::chrono::milliseconds patience,
+                   coordination::Security security, std::function<void(const std::string&)> note);
 
   // Adds what to wait for. step() is to be called then, and at least every kStepInterval.
   void watch(std::vector<pollfd>& events) const;

@@ -21,16 +21,16 @@ using ::testing::IsEmpty;
 class JobStateTest : public ::testing::Test {
  protected:
   void begin(size_t min_nodes, size_t max_nodes, int restarts = 0) {
-    state_.emplace(JobState::Rules{.min_nodes = min_nodes,
-                                   .max_nodes = max_nodes,
-                                   .restarts = restarts,
-                                   .join_timeout = seconds(60),
-                                   .last_call = seconds(30),
-                                   .timeout = timeout_,
-                                   .job_id = "secret",
-                                   .run_id = run_id_,
-                                   .terms = {{"--chief=", "false"}},
-                                   .place = "here"},
+    state_.emplace(JobRules{.min_nodes = min_nodes,
+                            .max_nodes = max_nodes,
+                            .restarts = restarts,
+                            .join_timeout = seconds(60),
+                            .last_call = seconds(30),
+                            .timeout = timeout_,
+                            .job_id = "secret",
+                            .run_id = run_id_,
+                            .terms = {{"--chief=", "false"}},
+                            .place = "here"},
                    now_);
   }
   static Join greeting(const std::string& name, int rank = -1) {
