@@ -1,10 +1,8 @@
 #include "strategies/cluster/launcher/attempt.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <climits>
 #include <csignal>
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <thread>
@@ -13,12 +11,11 @@
 
 #include "core/base/comma_separated.h"
 #include "core/base/error.h"
-#include "core/base/file.h"
 #include "core/base/program.h"
 #include "core/base/quote.h"
 #include "strategies/cluster/launcher/child.h"
 #include "strategies/cluster/launcher/descendants.h"
-#include "strategies/cluster/launcher/system_error.h"
+#include "strategies/cluster/launcher/task_log.h"
 
 namespace cohort::launcher {
 namespace {
@@ -67,24 +64,6 @@ bool was_aborted(ExitStatus status) { return status.code() == exit_code(Code::kA
 // Or that misses another.
 bool may_be_victim(ExitStatus status) {
   return was_aborted(status) || status.code() == exit_code(Code::kUnavailable);
-}
-
-// A new file in the place of one of that name, into which another job may still write.
-net::Descriptor replace_file(const std::string& path) {
-  for (;;) {
-    if (unlink(path.c_str()) != 0 && errno != ENOENT) fail_system("cannot replace ", path);
-    net::Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (file) return file;
-    if (errno != EEXIST) fail_system("cannot write ", path);
-  }
-}
-
-Log open_log(const std::string& log_dir, int restart, const Task& task, const char* stream) {
-  if (log_dir.empty()) return {};
-  const std::string folder = str(log_dir, "/attempt-", restart);
-  create_folders(folder);
-  const std::string path = str(folder, "/", task.job, "-", task.index, ".", stream);
-  return {replace_file(path), path};
 }
 
 }  // namespace

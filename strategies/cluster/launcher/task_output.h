@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "strategies/cluster/launcher/output_sink.h"
+#include "strategies/cluster/launcher/task_log.h"
 #include "strategies/cluster/net/descriptor.h"
 
 namespace cohort::launcher {
@@ -23,12 +24,6 @@ class LastLines {
   static constexpr size_t kLength = 500;
 
   std::deque<std::string> lines_;
-};
-
-// A file that repeats what a task prints; none when it is not open.
-struct Log {
-  net::Descriptor file;
-  std::string path;
 };
 
 // One stream of a task on its way from a pipe to a sink: every line, whole, behind a prefix. Lines
