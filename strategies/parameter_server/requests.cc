@@ -1,7 +1,6 @@
 #include "strategies/parameter_server/requests.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -10,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "proto/parameter_server.pb.h"
+#include "strategies/parameter_server/clock_exchange.h"
 #include "strategies/parameter_server/spec_message.h"
 #include "strategies/parameter_server/update_exchange.h"
 #include "strategies/parameter_server/wire.h"
@@ -71,142 +71,6 @@ class CallExchange final : public Exchange, public std::enable_shared_from_this<
   const Memory memory_;
   std::shared_ptr<Buffer> buffer_;
   size_t filled_ = 0;
-  std::optional<Message> reply_;
-};
-
-// A worker's clock: the reply waits until the worker may go on.
-class ClockExchange final : public Exchange, public std::enable_shared_from_this<ClockExchange> {
- public:
-  ClockExchange(Service& service, const proto::Request& request, std::shared_ptr<Start> start,
-                std::shared_ptr<Caller> caller)
-      : service_(service),
-        completed_(request.clock().completed()),
-        leaves_(request.clock().leave()),
-        trainings_(request.clock().trainings()),
-        sequence_(request.clock().sequence()),
-        timeout_(timeout_of(request.timeout_ms())),
-        start_(std::move(start)),
-        caller_(std::move(caller)) {
-    if (completed_ < 0) invalid("a worker cannot have completed ", completed_, " steps");
-    if (trainings_ < 0) invalid("a worker cannot have ended ", trainings_, " trainings");
-  }
-
-  void complete() override {
-    // A later start may have come meanwhile, which has its own clock.
-    refuse_if_retired(*start_);
-    count();
-    answer();
-  }
-
-  std::optional<Message> next_message(const TakeMemory&) override {
-    return std::exchange(reply_, std::nullopt);
-  }
-
- private:
-  static ClockTable::Time now() { return std::chrono::steady_clock::now(); }
-
-  // Not an old copy of a request, which must not bring back who has left since.
-  void count() const {
-    const bool is_new = service_.with_clocks([&](ClockTable& clocks) {
-      const uint64_t last = std::exchange(start_->clocked, std::max(start_->clocked, sequence_));
-      if (sequence_ != 0 && sequence_ <= last) return false;
-      if (leaves_)
-        clocks.leave(start_->task, trainings_);
-      else
-        clocks.complete(start_->task, completed_, now());
-      return true;
-    });
-    if (is_new && leaves_)
-      service_.go_on_without(start_->task);
-    else if (is_new)
-      service_.waiting_room().look();
-  }
-
-  // Now, or once the worker may go on.
-  void answer() {
-    if (may_go_on()) return proceed(true);
-    const auto deadline = now() + timeout_;
-    name_slow_later(deadline);
-    service_.waiting_room().wait(
-        {.is_ready =
-             [self = shared_from_this()] { return self->caller_->has_gone() || self->may_go_on(); },
-         .deadline = deadline,
-         .proceed = [self = shared_from_this()](bool ready) { self->proceed(ready); }});
-  }
-
-  // Says now and then for whom the worker has been waiting for long.
-  void name_slow_later(ClockTable::Time deadline) {
-    const auto limit = now() + service_.quiet_wait();
-    if (limit >= deadline) return;
-    const auto say = [self = shared_from_this(), deadline] {
-      self->name_slow();
-      self->name_slow_later(deadline);
-    };
-    service_.waiting_room().wait(
-        {.is_ready = [self = shared_from_this()] { return self->answered_.load(); },
-         .deadline = limit,
-         .proceed =
-             [self = shared_from_this(), say](bool answered) {
-               if (!answered) self->service_.pool().run(say);
-             }});
-  }
-
-  void name_slow() const {
-    const HeldUp held = held_up();
-    if (answered_ || held.by.empty() || !service_.is_slow_news(held.by)) return;
-    const auto waited = std::chrono::floor<std::chrono::milliseconds>(now() - began_);
-    service_.options().notice(str("parameter server: ", held.why, "; ", start_->task,
-                                  " has been waiting for ", waited.count(), " ms"));
-  }
-
-  bool may_go_on() const {
-    return service_.with_clocks(
-        [&](ClockTable& clocks) { return clocks.may_start(start_->task, now()); });
-  }
-
-  // Why the worker may not go on, and those whom it waits for.
-  struct HeldUp {
-    std::string why, by;
-  };
-  HeldUp held_up() const {
-    std::string slow;
-    int64_t steps = completed_;
-    const auto slowest = service_.with_clocks([&](ClockTable& clocks) {
-      slow = clocks.holding_up(now());
-      steps = clocks.completed(start_->task).value_or(completed_);
-      return clocks.slowest(now());
-    });
-    return {.why = str(
-                start_->task, " has completed ", steps, " steps and may not run further ",
-                "ahead (max_staleness=", service_.options().consistency.max_staleness.value_or(0),
-                "): the slowest is ", slow, " at ", slowest.value_or(0)),
-            .by = slow};
-  }
-
-  void proceed(bool ready) {
-    answered_ = true;
-    if (!ready) {
-      const HeldUp held = held_up();
-      return caller_->refuse(Error(Code::kDeadlineExceeded, held.why, only_task(held.by)));
-    }
-    const auto slowest =
-        service_.with_clocks([](ClockTable& clocks) { return clocks.slowest(now()); });
-    proto::Reply reply;
-    reply.mutable_clocked()->set_slowest(slowest.value_or(completed_));
-    reply_ = Message{.header = reply.SerializeAsString()};
-    caller_->reply();
-  }
-
-  Service& service_;
-  const int64_t completed_;
-  const bool leaves_;
-  const int64_t trainings_;
-  const uint64_t sequence_;
-  const std::chrono::milliseconds timeout_;
-  const std::shared_ptr<Start> start_;
-  const std::shared_ptr<Caller> caller_;
-  const ClockTable::Time began_ = now();
-  std::atomic<bool> answered_ = false;
   std::optional<Message> reply_;
 };
 
