@@ -6,15 +6,11 @@
 #include <condition_variable>
 #include <filesystem>
 #include <initializer_list>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
-
-#include <grpcpp/generic/async_generic_service.h>
-#include <grpcpp/grpcpp.h>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
@@ -22,11 +18,10 @@
 #include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/base/start_threads.h"
-#include "core/base/thread_sanitizer.h"
 #include "core/base/time_limits.h"
-#include "strategies/parameter_server/arriving_request.h"
 #include "strategies/parameter_server/direct_server.h"
 #include "strategies/parameter_server/local_server.h"
+#include "strategies/parameter_server/server_calls.h"
 #include "strategies/parameter_server/service.h"
 #include "strategies/parameter_server/snapshot.h"
 #include "strategies/parameter_server/stream_server.h"
@@ -39,212 +34,6 @@ using namespace parameter_server;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookInterval(50);
-
-class Call;
-
-// Calls that have not said who it is that calls: they keep nobody away who does. Thread-safe.
-class SilentCalls {
- public:
-  void add(const std::shared_ptr<Call>& call) {
-    const std::lock_guard lock(mutex_);
-    calls_.push_back(call);
-  }
-  void forget(const Call& call) {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(calls_, [&](const auto& silent) { return silent.get() == &call; });
-  }
-  // Ends the one that has been silent for longest; false where there is none.
-  bool end_first();
-
- private:
-  std::mutex mutex_;
-  std::list<std::shared_ptr<Call>> calls_;  // in the order in which they began
-};
-
-// One call: requests and replies in turn. It keeps itself alive until gRPC is done with it.
-//
-// What may wait for others, such as for a shard's lock, is done on the server's own threads: those
-// of gRPC are few, and while they wait nobody answers the pings by which callers know that the
-// server lives.
-class Call final : public grpc::ServerGenericBidiReactor, public Caller {
- public:
-  Call(Service& service, SilentCalls& silent, coordination::CertifiedTasks tasks)
-      : service_(service), silent_(silent), session_{.start = {}, .tasks = std::move(tasks)} {
-    service_.opened();
-  }
-
-  void begin(std::shared_ptr<Call> self) {
-    self_ = std::move(self);
-    silent_.add(self_);
-    read();
-  }
-  // For a call that must not begin.
-  void refuse_at_once(std::shared_ptr<Call> self, const Error& error) {
-    self_ = std::move(self);
-    refuse(error);
-  }
-  // For one that comes too early, and will come again: it counts as no refusal.
-  void turn_away(std::shared_ptr<Call> self, const Error& error) {
-    self_ = std::move(self);
-    finish(status_of(error));
-  }
-
-  // Of one that has not said who it is that calls: who does so may come again.
-  void give_way() {
-    finish(status_of(Error(Code::kUnavailable, "others need the place of a call that is silent")));
-  }
-
-  void OnReadDone(bool ok) override {
-    COHORT_TSAN_ACQUIRE(this);
-    if (!ok) return finish(grpc::Status::OK);  // the client has hung up
-    try {
-      receive();
-    } catch (const std::exception& error) {
-      refuse(refusal_of(error));
-    }
-  }
-
-  void OnWriteDone(bool ok) override {
-    COHORT_TSAN_ACQUIRE(this);
-    if (!ok) return finish(grpc::Status::OK);
-    if (cutter_->has_next()) return write_next();
-    service_.pool().run([self = shared_from_self()] { self->write_next(); });
-  }
-
-  void OnCancel() override { finish(grpc::Status::CANCELLED); }
-
-  void OnDone() override {
-    COHORT_TSAN_ACQUIRE(this);
-    silent_.forget(*this);
-    service_.closed(session_);
-    std::shared_ptr<Call> last;
-    const std::lock_guard lock(mutex_);
-    request_.reset();
-    last = std::move(self_);
-  }
-
-  bool may_wait() const override { return false; }
-  void resume() override {
-    const std::lock_guard lock(mutex_);
-    if (std::exchange(paused_, false))
-      start_read();
-    else
-      resumed_ = true;  // before the message at hand was used up
-  }
-  void reply() override { write_next(); }
-  void refuse(const Error& error) override {
-    service_.refused();
-    finish(status_of(error));
-  }
-  bool has_gone() const override {
-    const std::lock_guard lock(mutex_);
-    return finished_;
-  }
-
- private:
-  void receive() {
-    const MessageReader message(incoming_);
-    request_.begin_message(service_, message.header(), message.payload_bytes(), shared_from_self(),
-                           session_);
-    if (std::exchange(is_silent_, false)) silent_.forget(*this);
-    // Once complete, its answer may be on its way, and the call be done with it.
-    const std::shared_ptr<Exchange> exchange = request_.exchange();
-    bool go_on = true;
-    message.read([&](const Piece& part) { go_on = exchange->receive_kept(part); });
-    if (request_.complete())
-      return service_.pool().run(
-          [self = shared_from_self(), exchange] { self->complete(*exchange); });
-    const std::lock_guard lock(mutex_);
-    paused_ = !std::exchange(resumed_, false) && !go_on;
-    if (!paused_) start_read();
-  }
-
-  void complete(Exchange& exchange) {
-    try {
-      exchange.complete();
-    } catch (const std::exception& error) {
-      refuse(refusal_of(error));
-    }
-  }
-
-  void read() {
-    const std::lock_guard lock(mutex_);
-    start_read();
-  }
-  // gRPC orders what it calls here, which ThreadSanitizer cannot see.
-  void start_read() {
-    if (finished_) return;
-    COHORT_TSAN_RELEASE(this);
-    StartRead(&incoming_);
-  }
-
-  void write_next() {
-    try {
-      if (!cutter_ || !cutter_->has_next()) {
-        const std::shared_ptr<Exchange> exchange = present();
-        if (exchange == nullptr) return;
-        std::optional<Message> message = exchange->next_message();
-        if (!message) return next_request();
-        service_.sent(message->payload_bytes());
-        cutter_.emplace(std::move(*message));
-      }
-      outgoing_ = cutter_->next();
-    } catch (const std::exception& error) {
-      return refuse(refusal_of(error));
-    }
-    const std::lock_guard lock(mutex_);
-    if (finished_) return;
-    COHORT_TSAN_RELEASE(this);
-    StartWrite(&outgoing_);
-  }
-
-  // Null when the call has ended: it may end while another thread makes the reply.
-  std::shared_ptr<Exchange> present() {
-    const std::lock_guard lock(mutex_);
-    return finished_ ? nullptr : request_.exchange();
-  }
-
-  void next_request() {
-    cutter_.reset();
-    const std::lock_guard lock(mutex_);
-    request_.reset();
-    resumed_ = false;
-    start_read();
-  }
-
-  void finish(const grpc::Status& status) {
-    const std::lock_guard lock(mutex_);
-    if (!std::exchange(finished_, true)) Finish(status);
-  }
-
-  std::shared_ptr<Call> shared_from_self() {
-    const std::lock_guard lock(mutex_);
-    return self_;
-  }
-
-  Service& service_;
-  SilentCalls& silent_;
-  std::shared_ptr<Call> self_;
-  bool is_silent_ = true;
-  Service::Session session_;
-  ArrivingRequest request_;
-  grpc::ByteBuffer incoming_, outgoing_;
-  std::optional<MessageCutter> cutter_;
-  mutable std::mutex mutex_;
-  bool paused_ = false, resumed_ = false, finished_ = false;
-};
-
-bool SilentCalls::end_first() {
-  std::shared_ptr<Call> first;
-  {
-    const std::lock_guard lock(mutex_);
-    if (calls_.empty()) return false;
-    first = std::move(calls_.front());
-    calls_.pop_front();
-  }
-  first->give_way();
-  return true;
-}
 
 void require_at_least(int64_t least, const char* option, int64_t given) {
   if (given < least)
@@ -293,6 +82,7 @@ class ParameterServer::Network {
       : options_(completed(options, environment)),
         security_(options_.tls, options_.allow_plaintext, environment),
         service_(options_, [this] { shut_down(); }),
+        calls_(service_),
         direct_(std::make_unique<DirectServer>(service_, security_)) {
     // Before anything in the folder is touched: who finds the port taken may be a second start of
     // the server that has both.
@@ -326,19 +116,6 @@ class ParameterServer::Network {
     if (take_last_snapshot()) snapshot();
   }
 
-  grpc::ServerGenericBidiReactor* accept(coordination::CertifiedTasks tasks) {
-    const auto call = std::make_shared<Call>(service_, silent_, std::move(tasks));
-    if (!is_ready_)
-      call->turn_away(call, Error(Code::kUnavailable, "it is starting, and reads its snapshot"));
-    else if (service_.sessions() > static_cast<uint64_t>(options_.max_sessions) &&
-             !silent_.end_first())
-      call->refuse_at_once(call, Error(Code::kResourceExhausted,
-                                       str("more than ", options_.max_sessions, " calls")));
-    else
-      call->begin(call);
-    return call.get();
-  }
-
   void wait() {
     const CatchTermination catching;
     std::unique_lock lock(mutex_);
@@ -360,6 +137,12 @@ class ParameterServer::Network {
   Service& service() { return service_; }
 
  private:
+  StreamServer::Reactor* accept(coordination::CertifiedTasks tasks) {
+    if (is_ready_) return calls_.accept(std::move(tasks));
+    return calls_.turn_away(std::move(tasks),
+                            Error(Code::kUnavailable, "it is starting, and reads its snapshot"));
+  }
+
   void restore() {
     if (options_.snapshot_folder.empty()) return;
     take_folder();
@@ -462,7 +245,7 @@ class ParameterServer::Network {
   const coordination::Security security_;
   std::optional<LockFile> folder_;
   Service service_;
-  SilentCalls silent_;
+  ServerCalls calls_;
   std::unique_ptr<DirectServer> direct_;
   std::unique_ptr<LocalServer> local_;
   std::string said_;  // of save()
