@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/program.h"
 #include "core/base/start_threads.h"
+#include "strategies/coordinator/cut_messages.h"
 #include "strategies/coordinator/name_on_workers.h"
 #include "strategies/coordinator/present_error.h"
 #include "strategies/coordinator/replica_inputs.h"
@@ -30,28 +31,6 @@ constexpr size_t kMaxUnknown = 4096;
 size_t waiting_bytes(const Command& command) {
   const auto* run = std::get_if<Run>(&command);
   return run == nullptr ? 0 : bytes_of(run->arguments);
-}
-
-// Answers in as many messages as it takes, where each may have so many bytes in tensors. No result
-// has more.
-std::vector<FromWorker> cut(FromWorker answers, size_t max_bytes) {
-  std::vector<Result> results = std::exchange(answers.results, {});
-  const uint64_t busy_us = std::exchange(answers.busy_us, 0);
-  std::vector<FromWorker> messages;
-  messages.push_back(std::move(answers));
-  size_t bytes = 0;
-  for (Result& result : results) {
-    const size_t more = bytes_of(result.values);
-    if (more > max_bytes - std::min(max_bytes, bytes)) {
-      messages.emplace_back();
-      bytes = 0;
-    }
-    bytes += more;
-    messages.back().results.push_back(std::move(result));
-  }
-  for (FromWorker& message : messages)
-    if (!results.empty()) message.busy_us = busy_us * message.results.size() / results.size();
-  return messages;
 }
 
 // Of one replica after the other.
@@ -161,7 +140,7 @@ void ClosureRunner::require_reader() {
 void ClosureRunner::send_answers() {
   unread_ += outgoing_.results.size() + outgoing_.missing.size();
   if (servers_) outgoing_.pushes = servers_->take_counts();
-  for (const FromWorker& message : cut(std::exchange(outgoing_, {}), max_answer_bytes_))
+  for (const FromWorker& message : cut_answers(std::exchange(outgoing_, {}), max_answer_bytes_))
     answers_.send(message);
 }
 

@@ -11,7 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/program.h"
 #include "core/base/start_threads.h"
-#include "strategies/coordinator/cut_commands.h"
+#include "strategies/coordinator/cut_messages.h"
 #include "strategies/coordinator/waiting.h"
 #include "strategies/parameter_server/link.h"
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <variant>
 
-#include "strategies/coordinator/cut_commands.h"
+#include "strategies/coordinator/cut_messages.h"
 #include "strategies/coordinator/name_on_workers.h"
 #include "strategies/coordinator/present_error.h"
 

@@ -1,4 +1,4 @@
-#include "strategies/coordinator/cut_commands.h"
+#include "strategies/coordinator/cut_messages.h"
 
 #include <algorithm>
 #include <utility>
@@ -29,6 +29,26 @@ std::vector<ToWorker> cut_commands(std::vector<Command> commands, size_t max_byt
     bytes += more;
     messages.back().commands.push_back(std::move(command));
   }
+  return messages;
+}
+
+std::vector<FromWorker> cut_answers(FromWorker answers, size_t max_bytes) {
+  std::vector<Result> results = std::exchange(answers.results, {});
+  const uint64_t busy_us = std::exchange(answers.busy_us, 0);
+  std::vector<FromWorker> messages;
+  messages.push_back(std::move(answers));
+  size_t bytes = 0;
+  for (Result& result : results) {
+    const size_t more = bytes_of(result.values);
+    if (more > max_bytes - std::min(max_bytes, bytes)) {
+      messages.emplace_back();
+      bytes = 0;
+    }
+    bytes += more;
+    messages.back().results.push_back(std::move(result));
+  }
+  for (FromWorker& message : messages)
+    if (!results.empty()) message.busy_us = busy_us * message.results.size() / results.size();
   return messages;
 }
 
