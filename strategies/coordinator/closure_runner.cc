@@ -15,7 +15,6 @@
 #include "strategies/coordinator/cut_messages.h"
 #include "strategies/coordinator/name_on_workers.h"
 #include "strategies/coordinator/present_error.h"
-#include "strategies/coordinator/replica_inputs.h"
 #include "strategies/parameter_server/lane.h"
 
 namespace cohort::coordinator {
@@ -243,8 +242,8 @@ void ClosureRunner::execute(const Define& define) {
   }
   functions_.add(define.function, std::move(compiled));
   num_functions_ = functions_.size();
-  std::vector<Ready> still_unknown;
-  for (Ready& ready : unknown_) {
+  std::vector<ReadyClosure> still_unknown;
+  for (ReadyClosure& ready : unknown_) {
     if (CompiledFunction* found = find_due(ready, !still_unknown.empty())) {
       answer(ready.id, [&] { return std::optional(flattened(call(*found, ready))); });
     } else {
@@ -254,7 +253,7 @@ void ClosureRunner::execute(const Define& define) {
   unknown_ = std::move(still_unknown);
 }
 
-CompiledFunction* ClosureRunner::find_due(const Ready& ready, bool others_wait) {
+CompiledFunction* ClosureRunner::find_due(const ReadyClosure& ready, bool others_wait) {
   CompiledFunction* const found = functions_.find(ready.function, ready.signature);
   return found != nullptr && others_wait && !found->counts.empty() ? nullptr : found;
 }
@@ -276,7 +275,7 @@ PerReplica<std::vector<Tensor>> ClosureRunner::on_replicas(const RunOptions& opt
 }
 
 PerReplica<std::vector<Tensor>> ClosureRunner::call(CompiledFunction& compiled,
-                                                    const Ready& ready) {
+                                                    const ReadyClosure& ready) {
   if (compiled.error) throw *compiled.error;
   called_ = &compiled;
   if (not_forgotten_ && !compiled.counts.empty()) throw *not_forgotten_;
@@ -306,63 +305,9 @@ PerReplica<std::vector<Tensor>> ClosureRunner::call(CompiledFunction& compiled,
 
 // --- Closures
 
-void ClosureRunner::Ready::add(const Tensor& tensor) {
-  signature.tensors.push_back(tensor.spec());
-  for (auto& of_replica : inputs) of_replica.push_back(tensor);
-}
-
-void ClosureRunner::Ready::add(const TensorSpec& whole, const PerReplica<Tensor>& parts) {
-  signature.tensors.push_back(whole);
-  for (size_t r = 0; r < parts.size(); ++r) inputs[r].push_back(parts[r]);
-}
-
-void ClosureRunner::gather(const Argument& argument, Ready& ready) {
-  Parameter& parameter = ready.signature.parameters.emplace_back(argument.parameter);
-  if (argument.resource == 0) {
-    for (const Tensor& tensor : argument.tensors) ready.add(tensor);
-    return;
-  }
-  WorkerResources::Kept& resource = resources_.get(argument.resource);
-  const auto* variable = std::get_if<std::shared_ptr<Variable>>(&resource.what);
-  if (variable != nullptr) return ready.add((*variable)->value());
-  parameter.per_replica = num_replicas() > 1;
-  if (const auto* values = std::get_if<PerReplica<Tensor>>(&resource.what))
-    return ready.add((*values)[0].spec(), *values);
-  if (!parameter.is_batch)
-    invalid("dataset \"", resource.name, "\" is given to a parameter that takes one tensor");
-  std::vector<Tensor> batch;
-  for (const data::Field& field : resources_.next_of(resource)) {
-    parameter.names.push_back(field.name);
-    batch.push_back(field.tensor);
-  }
-  if (!parameter.per_replica) {
-    for (const Tensor& tensor : batch) ready.add(tensor);
-    return;
-  }
-  const PerReplica<std::vector<Tensor>> parts = rows_on_replicas(batch, num_replicas());
-  for (size_t i = 0; i < batch.size(); ++i) {
-    PerReplica<Tensor> rows(parts.size());
-    for (size_t r = 0; r < parts.size(); ++r) rows[r] = parts[r][i];
-    ready.add(batch[i].spec(), rows);
-  }
-}
-
-ClosureRunner::Ready ClosureRunner::gather(const Run& run) {
-  Ready ready{.id = run.id,
-              .function = run.function,
-              .signature = {},
-              .inputs = PerReplica<std::vector<Tensor>>(devices_.size()),
-              .seed = run.seed,
-              .number = run.number,
-              .lane = run.lane,
-              .lane_sequence = run.lane_sequence};
-  for (const Argument& argument : run.arguments) gather(argument, ready);
-  return ready;
-}
-
 void ClosureRunner::execute(Run run) {
   answer(run.id, [&]() -> std::optional<std::vector<Tensor>> {
-    Ready ready = gather(run);
+    ReadyClosure ready = gather(run, resources_, num_replicas());
     if (CompiledFunction* compiled = find_due(ready, !unknown_.empty()))
       return flattened(call(*compiled, ready));
     if (unknown_.size() >= kMaxUnknown)
@@ -373,8 +318,8 @@ void ClosureRunner::execute(Run run) {
   });
 }
 
-void ClosureRunner::ask_for(const Ready& ready) {
-  const bool asked = std::ranges::any_of(unknown_, [&](const Ready& other) {
+void ClosureRunner::ask_for(const ReadyClosure& ready) {
+  const bool asked = std::ranges::any_of(unknown_, [&](const ReadyClosure& other) {
     return other.function == ready.function && other.signature == ready.signature;
   });
   if (asked) return;
@@ -384,7 +329,7 @@ void ClosureRunner::ask_for(const Ready& ready) {
 
 void ClosureRunner::execute(Cancel) {
   const std::lock_guard lock(mutex_);
-  for (const Ready& ready : unknown_)
+  for (const ReadyClosure& ready : unknown_)
     outgoing_.results.push_back({.id = ready.id, .error = {}, .values = {}, .returned = true});
   unknown_.clear();
 }
@@ -405,7 +350,7 @@ WorkerResources::What ClosureRunner::make(const Create& create) {
     return resources_.make(*variable);
   if (const auto* iterator = std::get_if<CreateIterator>(&create.what))
     return resources_.make(*iterator);
-  const Ready ready = gather(std::get<Run>(create.what));
+  const ReadyClosure ready = gather(std::get<Run>(create.what), resources_, num_replicas());
   CompiledFunction* compiled = functions_.find(ready.function, ready.signature);
   if (compiled == nullptr) invalid("the function of a value is not defined");
   PerReplica<Tensor> values(devices_.size());

@@ -15,6 +15,7 @@
 #include "core/distribute/per_replica.h"
 #include "core/runtime/plan.h"
 #include "strategies/coordinator/messages.h"
+#include "strategies/coordinator/ready_closure.h"
 #include "strategies/coordinator/worker_functions.h"
 #include "strategies/coordinator/worker_resources.h"
 #include "strategies/local_replicas.h"
@@ -59,19 +60,6 @@ class ClosureRunner {
   bool has_ended() const { return ended_; }
 
  private:
-  // A closure with the tensors that it is given, which waits for its function.
-  struct Ready {
-    uint64_t id = 0, function = 0;
-    CallSignature signature;
-    PerReplica<std::vector<Tensor>> inputs;
-    uint64_t seed = 0, number = 0;
-    uint64_t lane = 0, lane_sequence = 0;
-
-    // One more input: the same for every replica, or what each of them gets of it.
-    void add(const Tensor& tensor);
-    void add(const TensorSpec& whole, const PerReplica<Tensor>& parts);
-  };
-
   void work();
   void execute(const Define& define);
   void execute(Create create);
@@ -81,15 +69,13 @@ class ClosureRunner {
   void execute(Cancel);
   void execute(Forget);
 
-  Ready gather(const Run& run);
-  void gather(const Argument& argument, Ready& ready);
   WorkerResources::What make(const Create& create);
-  void ask_for(const Ready& ready);
+  void ask_for(const ReadyClosure& ready);
   // The function of a closure, if it may begin: what sums does not overtake what waits, so that
   // sums have the same calls wherever closures are given in the same order.
-  CompiledFunction* find_due(const Ready& ready, bool others_wait);
+  CompiledFunction* find_due(const ReadyClosure& ready, bool others_wait);
   // The results of each replica.
-  PerReplica<std::vector<Tensor>> call(CompiledFunction& compiled, const Ready& ready);
+  PerReplica<std::vector<Tensor>> call(CompiledFunction& compiled, const ReadyClosure& ready);
   // Calls `work` for each replica: on this thread where there is one, else on theirs.
   using ReplicaWork = std::function<std::vector<Tensor>(size_t replica, const PlanOptions& plan,
                                                         const StepInfo& step)>;
@@ -134,7 +120,7 @@ class ClosureRunner {
   // The thread's own.
   WorkerResources resources_;
   WorkerFunctions functions_;
-  std::vector<Ready> unknown_;  // that wait for their function, or for those before them
+  std::vector<ReadyClosure> unknown_;  // that wait for their function, or for those before them
   const CompiledFunction* called_ = nullptr;  // by the closure that is being answered
   // Of the last Forget: an error of what sums, until one is carried out.
   std::optional<Error> not_forgotten_;
