@@ -415,36 +415,48 @@ class ClusterCoordinator::Impl {
     return graphs;
   }
 
+  // What watch() has seen and said.
+  struct Watched {
+    Clock::time_point last_progress = Clock::now();
+    uint64_t ended = 0;                       // closures, in whichever way
+    milliseconds next_report = kFirstReport;  // when there has been no worker for so long
+  };
   // Looks for what does not go on.
   void watch() {
-    auto last_progress = Clock::now();
-    uint64_t last_count = 0;
-    milliseconds next_report = kFirstReport;
+    Watched watched;
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, kWatchInterval, [&] { return stopping_; })) {
       lock.unlock();  // `notice` is the user's, and may wait
-      const ClosureQueue::Counts counts = queue_.counts();
-      const uint64_t count = counts.executed + counts.failed + counts.cancelled + counts.again;
       const auto now = Clock::now();
-      if (count != std::exchange(last_count, count) || counts.queued + counts.in_flight == 0)
-        last_progress = now;
-      if (options_.stuck_after.count() > 0 &&
-          std::chrono::floor<milliseconds>(now - last_progress) >= options_.stuck_after) {
-        last_progress = now;
-        options_.notice(str("coordinator: nothing has been executed for ",
-                            options_.stuck_after.count(), " ms; ", counts.queued, " queued, ",
-                            counts.in_flight, " in flight; ", describe()));
-      }
-      const auto alone = alone_for(now);
-      if (!alone) {
-        next_report = kFirstReport;
-      } else if (*alone > options_.worker_timeout) {
-        queue_.abandon(Error(Code::kUnavailable, str("there is no worker; ", describe())));
-      } else if (*alone > next_report) {
-        next_report *= 2;
-        options_.notice(str("coordinator: waiting for workers; ", describe()));
-      }
+      report_stuck(watched, now);
+      report_alone(watched, now);
       lock.lock();
+    }
+  }
+
+  void report_stuck(Watched& watched, Clock::time_point now) const {
+    const ClosureQueue::Counts counts = queue_.counts();
+    const uint64_t ended = counts.executed + counts.failed + counts.cancelled + counts.again;
+    if (ended != std::exchange(watched.ended, ended) || counts.queued + counts.in_flight == 0)
+      watched.last_progress = now;
+    if (options_.stuck_after.count() == 0 ||
+        std::chrono::floor<milliseconds>(now - watched.last_progress) < options_.stuck_after)
+      return;
+    watched.last_progress = now;
+    options_.notice(str("coordinator: nothing has been executed for ", options_.stuck_after.count(),
+                        " ms; ", counts.queued, " queued, ", counts.in_flight, " in flight; ",
+                        describe()));
+  }
+
+  void report_alone(Watched& watched, Clock::time_point now) {
+    const auto alone = alone_for(now);
+    if (!alone) {
+      watched.next_report = kFirstReport;
+    } else if (*alone > options_.worker_timeout) {
+      queue_.abandon(Error(Code::kUnavailable, str("there is no worker; ", describe())));
+    } else if (*alone > watched.next_report) {
+      watched.next_report *= 2;
+      options_.notice(str("coordinator: waiting for workers; ", describe()));
     }
   }
 
