@@ -88,19 +88,9 @@ void WorkerGroup::run(const std::string& topic, const Call& call) {
   }
 }
 
-std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std::string_view value,
-                                                   const Failure& failure, const StepTimes& times) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (final_error_) {
-      is_over_ = true;
-      throw *final_error_;
-    }
-    shared_error_.reset();
-    ++meetings_;
-  }
-  std::string detail = failure.error == nullptr ? topic : pack(*failure.error);
-  detail.resize(std::min(detail.size(), 2 * kLongestDetail));
+WorkerGroup::Record WorkerGroup::own_record(const std::string& topic, std::string_view detail,
+                                            std::string_view value, const Failure& failure,
+                                            const StepTimes& times) const {
   Record own{.topic = fnv1a(topic),
              .flags = failure.error == nullptr ? 0u : Record::kFailed,
              .detail_bytes = static_cast<uint32_t>(detail.size()),
@@ -116,6 +106,23 @@ std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std
   if (stop_request() == StopRequest::kTermination) own.flags |= Record::kTerminated;
   if (value.size() <= kInlineBytes && !value.empty())
     std::memcpy(own.value, value.data(), value.size());
+  return own;
+}
+
+std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std::string_view value,
+                                                   const Failure& failure, const StepTimes& times) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (final_error_) {
+      is_over_ = true;
+      throw *final_error_;
+    }
+    shared_error_.reset();
+    ++meetings_;
+  }
+  std::string detail = failure.error == nullptr ? topic : pack(*failure.error);
+  detail.resize(std::min(detail.size(), 2 * kLongestDetail));
+  const Record own = own_record(topic, detail, value, failure, times);
 
   std::vector<Record> all(static_cast<size_t>(size()));
   const std::vector<int64_t> bytes(all.size(), sizeof(Record));

@@ -71,6 +71,9 @@ class WorkerGroup final : public Workers {
     bool of_writing_step = false;
   };
 
+  // What this worker says; `detail` follows where somebody fails, or topics differ.
+  Record own_record(const std::string& topic, std::string_view detail, std::string_view value,
+                    const Failure& failure, const StepTimes& times) const;
   // What all workers say; throws what is wrong with it.
   std::vector<Record> meet(const std::string& topic, std::string_view value, const Failure& failure,
                            const StepTimes& times = {});
