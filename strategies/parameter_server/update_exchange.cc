@@ -30,10 +30,25 @@ Tensor as_tensor(const TensorSpec& spec, const std::shared_ptr<Buffer>& buffer, 
   return Tensor(spec.dtype, spec.shape, buffer, offset);
 }
 
+double weight_of(const proto::Push& push) { return push.has_weight() ? push.weight() : 1; }
+
 // kInvalidArgument unless the numbers of bytes that both sides compute are the same.
 void require_bytes(const char* what, const std::string& shard, uint64_t given, uint64_t wanted) {
   if (given != wanted)
     invalid(what, " shard \"", shard, "\" takes ", wanted, " bytes, got ", given);
+}
+
+void require_sensible_numbers(const proto::Push& in, const std::string& shard) {
+  if (in.sequence() < 1 || in.acknowledged() >= in.sequence())
+    invalid("a push to shard \"", shard, "\" has the sequence number ", in.sequence(), " after ",
+            in.acknowledged());
+  if (!std::isfinite(in.learning_rate()))
+    invalid("a push to shard \"", shard, "\" has the learning rate ", in.learning_rate());
+  if (in.step() > kMaxUpdateNumber)
+    invalid("a push to shard \"", shard, "\" is update ", in.step());
+  if (!(weight_of(in) >= 0 && weight_of(in) <= kMaxWeight))
+    invalid("a push to shard \"", shard, "\" has the weight ", weight_of(in));
+  if (in.rows() < -1) invalid("a push to shard \"", shard, "\" has ", in.rows(), " rows");
 }
 
 }  // namespace
@@ -67,17 +82,7 @@ void UpdateExchange::add(const proto::Push& in, std::set<const Shard*>& seen) {
   const ShardSpec& spec = push.shard->spec();
   if (!seen.insert(push.shard.get()).second)
     invalid("shard \"", spec.name, "\" comes twice among the pushes of a request");
-  if (in.sequence() < 1 || in.acknowledged() >= in.sequence())
-    invalid("a push to shard \"", spec.name, "\" has the sequence number ", in.sequence(),
-            " after ", in.acknowledged());
-  if (!std::isfinite(in.learning_rate()))
-    invalid("a push to shard \"", spec.name, "\" has the learning rate ", in.learning_rate());
-  if (in.step() > kMaxUpdateNumber)
-    invalid("a push to shard \"", spec.name, "\" is update ", in.step());
-  const double weight = in.has_weight() ? in.weight() : 1;
-  if (!(weight >= 0 && weight <= kMaxWeight))
-    invalid("a push to shard \"", spec.name, "\" has the weight ", weight);
-  if (in.rows() < -1) invalid("a push to shard \"", spec.name, "\" has ", in.rows(), " rows");
+  require_sensible_numbers(in, spec.name);
   push.push = {.task = start_->task,
                .mark = {.incarnation = start_->incarnation, .sequence = in.sequence()},
                .start = start_,
@@ -86,7 +91,7 @@ void UpdateExchange::add(const proto::Push& in, std::set<const Shard*>& seen) {
                .computed_at = {.epoch = in.epoch(), .version = in.version()},
                .learning_rate = in.learning_rate(),
                .step = in.step(),
-               .weight = weight};
+               .weight = weight_of(in)};
   if (!in.source().empty()) {
     if (in.source_sequence() < 1)
       invalid("a push to shard \"", spec.name, "\" of \"", in.source(), "\" has no number");
@@ -95,6 +100,13 @@ void UpdateExchange::add(const proto::Push& in, std::set<const Shard*>& seen) {
     push.push.source_mark = {.incarnation = in.source_incarnation(),
                              .sequence = in.source_sequence()};
   }
+  read_payload(in, push);
+  payload_bytes_ += push.bytes;
+  pushes_.push_back(std::move(push));
+}
+
+void UpdateExchange::read_payload(const proto::Push& in, Push& push) {
+  const ShardSpec& spec = push.shard->spec();
   if (in.encoding() < 0 || in.encoding() >= kNumCompressions)
     invalid("a push to shard \"", spec.name, "\" has the encoding ", in.encoding());
   push.compression = static_cast<Compression>(in.encoding());
@@ -114,8 +126,6 @@ void UpdateExchange::add(const proto::Push& in, std::set<const Shard*>& seen) {
     check_compressed(push.compression, spec.spec(), in.payload_bytes());
     push.bytes = in.payload_bytes();
   }
-  payload_bytes_ += push.bytes;
-  pushes_.push_back(std::move(push));
 }
 
 void UpdateExchange::add(const proto::Pull& in) {

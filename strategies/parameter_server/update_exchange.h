@@ -75,6 +75,8 @@ class UpdateExchange final : public Exchange, public std::enable_shared_from_thi
 
   void add(const proto::Push& push, std::set<const Shard*>& seen);
   void add(const proto::Pull& pull);
+  // What is to come of its gradient, and whether that fits the shard.
+  void read_payload(const proto::Push& in, Push& push);
   // The memory of `rows` rows of `bytes` each, which is limited for all of a request together.
   size_t rows_bytes(const Shard& shard, int64_t rows, size_t bytes);
   // The bytes of the part of the payload that arrives now.
