@@ -206,6 +206,17 @@ void Levels::run(const ReduceScatterCall& call) {
     scatter_window(call, parts, partial, begin, window);
 }
 
+template <typename F>
+void Levels::for_each_by_lanes(const HostParts& parts, int64_t begin,
+                               const std::vector<int64_t>& lengths, const F& f) const {
+  for (int lane = 0; lane < topology_.num_lanes(); ++lane)
+    for (int host = 0; host < topology_.num_hosts(); ++host) {
+      const int64_t length = lengths[at(host)];
+      parts.for_each(host, begin + topology_.begin(length, lane),
+                     begin + topology_.begin(length, lane + 1), f);
+    }
+}
+
 // What is combined lies by lanes, and within each by the hosts that get it.
 void Levels::scatter_window(const ReduceScatterCall& call, const HostParts& parts,
                             const PartialResult& partial, int64_t begin, int64_t length) {
@@ -213,15 +224,10 @@ void Levels::scatter_window(const ReduceScatterCall& call, const HostParts& part
   const auto counts = lengths(parts, begin, length);
   char* const packed = packed_.at_least(*host_, sum(counts) * width);
   char* next = packed;
-  for (int lane = 0; lane < topology_.num_lanes(); ++lane)
-    for (int host = 0; host < topology_.num_hosts(); ++host) {
-      const int64_t count = counts[at(host)];
-      parts.for_each(host, begin + topology_.begin(count, lane),
-                     begin + topology_.begin(count, lane + 1), [&](int64_t offset, int64_t n) {
-                       copy_bytes(plus(call.source, offset * width), next, n * width);
-                       next += n * width;
-                     });
-    }
+  for_each_by_lanes(parts, begin, counts, [&](int64_t offset, int64_t count) {
+    copy_bytes(plus(call.source, offset * width), next, count * width);
+    next += count * width;
+  });
   const auto of_places = place_shares(counts);
   const void* const own = widened(partial, packed, sum(counts));
   char* const sums = sums_.at_least(*host_, partial.bytes(of_places[at(topology_.place())]));
@@ -317,15 +323,10 @@ void Levels::gather_window(const AllGatherCall& call, const HostParts& parts, in
   host_->all_gather(own_lanes, all, of_places);
 
   const char* next = all;
-  for (int lane = 0; lane < topology_.num_lanes(); ++lane)
-    for (int host = 0; host < topology_.num_hosts(); ++host) {
-      const int64_t count = bytes[at(host)];
-      parts.for_each(host, begin + topology_.begin(count, lane),
-                     begin + topology_.begin(count, lane + 1), [&](int64_t offset, int64_t n) {
-                       copy_bytes(next, plus(call.target, offset), n);
-                       next += n;
-                     });
-    }
+  for_each_by_lanes(parts, begin, bytes, [&](int64_t offset, int64_t count) {
+    copy_bytes(next, plus(call.target, offset), count);
+    next += count;
+  });
 }
 
 // --- Sizes

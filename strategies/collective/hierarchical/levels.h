@@ -76,6 +76,11 @@ class Levels {
                       const PartialResult& partial, int64_t begin, int64_t length);
   void gather_window(const AllGatherCall& call, const HostParts& parts, int64_t begin,
                      int64_t length);
+  // Calls f(where it lies among those of all ranks, count) for the pieces of the window at `begin`,
+  // which has `lengths` of the hosts' parts: by lanes, and within each by hosts.
+  template <typename F>
+  void for_each_by_lanes(const HostParts& parts, int64_t begin, const std::vector<int64_t>& lengths,
+                         const F& f) const;
   // Elements as partial results, and those as the elements of the result.
   const void* widened(const PartialResult& partial, const void* elements, int64_t count);
   const void* finished(const PartialResult& partial, char* elements, int64_t count);
