@@ -101,34 +101,36 @@ void ClientCalls::resume() {
   cancelled_ = false;
 }
 
+bool ClientCalls::replace(std::unique_ptr<Link>& link, Link::Unconnected unconnected) {
+  for (std::shared_ptr<grpc::Channel> channel;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (cancelled_) fail(Code::kCancelled, "the client was cancelled");
+      if (link) std::erase(busy_, link.get());
+      if (!idle_.empty()) {
+        link = std::move(idle_.back());
+        idle_.pop_back();
+        busy_.push_back(link.get());
+        return false;
+      }
+      if (!channel_) channel_ = std::move(channel);
+      if (channel_) {
+        link = std::make_unique<Link>(channel_, unconnected);
+        busy_.push_back(link.get());
+        return true;
+      }
+    }
+    // Looks up the server's name, for which nobody else shall wait.
+    channel = open_channel(server_, security_, options_.patience);
+  }
+}
+
 std::unique_ptr<Link> ClientCalls::take_link(Time deadline) {
   std::unique_ptr<Link> link;
   bool is_new = false;
   const auto open = [&](Link::Unconnected unconnected, Time until) {
-    for (std::shared_ptr<grpc::Channel> channel;;) {
-      {
-        const std::lock_guard lock(mutex_);
-        if (cancelled_) fail(Code::kCancelled, "the client was cancelled");
-        if (link) std::erase(busy_, link.get());
-        if (!idle_.empty()) {
-          link = std::move(idle_.back());
-          is_new = false;
-          idle_.pop_back();
-          busy_.push_back(link.get());
-          return true;
-        }
-        if (!channel_) channel_ = std::move(channel);
-        if (channel_) {
-          link = std::make_unique<Link>(channel_, unconnected);
-          busy_.push_back(link.get());
-          is_new = true;
-          break;
-        }
-      }
-      // Looks up the server's name, for which nobody else shall wait.
-      channel = open_channel(server_, security_, options_.patience);
-    }
-    return link->connect(until);
+    is_new = replace(link, unconnected);
+    return !is_new || link->connect(until);
   };
   try {
     if (!open(Link::Unconnected::kWait, std::min(deadline, Clock::now() + kConnectTime)) &&

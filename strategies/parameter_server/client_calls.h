@@ -54,6 +54,9 @@ class ClientCalls {
 
  private:
   std::unique_ptr<Link> take_link(Time deadline);
+  // By an idle link, where there is one; else by a new one, which is not connected yet. Whether it
+  // is new.
+  bool replace(std::unique_ptr<Link>& link, Link::Unconnected unconnected);
   void give_back(std::unique_ptr<Link> link);
   // Replaces a new link by one without gRPC, where that can be.
   void upgrade(std::unique_ptr<Link>& link, Time deadline);
