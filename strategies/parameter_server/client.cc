@@ -253,6 +253,30 @@ void ParameterClient::write_push(const ShardPush& push, pb::Push& out, Payload& 
                         (push.rows ? push.rows->size() * sizeof(int64_t) : 0));
 }
 
+void ParameterClient::require_values(std::span<const ShardPush> pushes,
+                                     std::span<const ShardPull> pulls) const {
+  for (const ShardPush& push : pushes) {
+    require_value("gradient for", push.shard, push.gradient, push.rows);
+    if (is_compressed(push)) GradientCompressor::require_finite(push.shard, push.gradient);
+  }
+  for (const ShardPull& pull : pulls)
+    require_value("target of", pull.shard, pull.target, pull.rows);
+}
+
+void ParameterClient::write_update(std::span<const ShardPush> pushes,
+                                   std::span<const ShardPull> pulls, pb::Update& out,
+                                   Payload& payload, std::map<std::string, Tensor>& kept) {
+  for (const ShardPush& push : pushes) {
+    if (is_compressed(push)) kept.try_emplace(push.shard, compressor_.residual(push.shard));
+    write_push(push, *out.add_pushes(), payload);
+  }
+  for (const ShardPull& pull : pulls) {
+    write_pull(pull, known(pull.shard).birth, out.add_pulls());
+    if (pull.rows) payload.push_back(piece_of(*pull.rows));
+  }
+  std::erase_if(payload, [](const Piece& piece) { return piece.bytes == 0; });
+}
+
 UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
                                      std::span<const ShardPull> pulls,
                                      std::optional<milliseconds> timeout, milliseconds wait) {
@@ -261,13 +285,7 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
   const Time deadline = deadline_after(timeout);
   std::unique_lock<std::mutex> pushing;
   if (!pushes.empty()) pushing = std::unique_lock(push_mutex_);
-  // All of it, before the compressor keeps anything.
-  for (const ShardPush& push : pushes) {
-    require_value("gradient for", push.shard, push.gradient, push.rows);
-    if (is_compressed(push)) GradientCompressor::require_finite(push.shard, push.gradient);
-  }
-  for (const ShardPull& pull : pulls)
-    require_value("target of", pull.shard, pull.target, pull.rows);
+  require_values(pushes, pulls);  // all of it, before the compressor keeps anything
   pb::Request request;
   Payload payload;
   std::vector<size_t> changed;
@@ -284,15 +302,7 @@ UpdateResult ParameterClient::update(std::span<const ShardPush> pushes,
     return push < result.pushed.size() && result.pushed[push].outcome == outcome;
   };
   try {
-    for (const ShardPush& push : pushes) {
-      if (is_compressed(push)) kept.try_emplace(push.shard, compressor_.residual(push.shard));
-      write_push(push, *request.mutable_update()->add_pushes(), payload);
-    }
-    for (const ShardPull& pull : pulls) {
-      write_pull(pull, known(pull.shard).birth, request.mutable_update()->add_pulls());
-      if (pull.rows) payload.push_back(piece_of(*pull.rows));
-    }
-    std::erase_if(payload, [](const Piece& piece) { return piece.bytes == 0; });
+    write_update(pushes, pulls, *request.mutable_update(), payload, kept);
     calls_->call(request, payload, deadline, receive, wait);
   } catch (const Error& error) {
     const bool is_undone = result.pushed.empty() && !may_have_been_made(error.code());

@@ -29,6 +29,7 @@ namespace proto {
 class Push;
 class Reply;
 class Request;
+class Update;
 }  // namespace proto
 class ClientCalls;
 }  // namespace parameter_server
@@ -195,6 +196,12 @@ class ParameterClient {
                                      const Payload& payload = {},
                                      std::optional<std::chrono::milliseconds> timeout = {});
   bool is_compressed(const ShardPush& push) const;
+  void require_values(std::span<const ShardPush> pushes, std::span<const ShardPull> pulls) const;
+  // REQUIRES, where there are pushes: push_mutex_ held. `kept` gets what the compressor has of
+  // their shards before.
+  void write_update(std::span<const ShardPush> pushes, std::span<const ShardPull> pulls,
+                    parameter_server::proto::Update& out, Payload& payload,
+                    std::map<std::string, Tensor>& kept);
   // REQUIRES: push_mutex_ held.
   void write_push(const ShardPush& push, parameter_server::proto::Push& out, Payload& payload);
   // Pulls these once more, copied by the server.
