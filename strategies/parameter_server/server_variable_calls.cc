@@ -22,6 +22,20 @@ int add_to_call(std::vector<T>& calls, T item) {
   return static_cast<int>(calls.size()) - 1;
 }
 
+// Some rows of `whole`, one after the other.
+Tensor rows_at(const Tensor& whole, const std::vector<int64_t>& places) {
+  Tensor rows(whole.dtype(), whole.shape().with_dim(0, static_cast<int64_t>(places.size())));
+  if (places.empty()) return rows;
+  const size_t row_bytes = rows.bytes() / places.size();
+  auto* to = static_cast<char*>(rows.raw());
+  for (const int64_t place : places) {
+    std::memcpy(to, static_cast<const char*>(whole.raw()) + static_cast<size_t>(place) * row_bytes,
+                row_bytes);
+    to += row_bytes;
+  }
+  return rows;
+}
+
 }  // namespace
 
 ShardPull ServerVariable::pull_of(const ServerVariableInfo& info, const ShardState& state,
@@ -117,22 +131,11 @@ ServerVariable::Places ServerVariable::add_push(Calls& calls, const Tensor& grad
     rows[shard].push_back(row - ranges[shard].begin);
     sources[shard].push_back(i);
   }
-  const size_t row_bytes =
-      gradient.shape()[0] == 0 ? 0 : gradient.bytes() / static_cast<size_t>(gradient.shape()[0]);
   for (size_t s = 0; s < num_shards(); ++s) {
     // What may be done again counts for all shards, also where it has other rows then.
     const bool everywhere = session_->consistency().synchronous() || session_->marks_pushes();
     if (rows[s].empty() && !everywhere) continue;
-    const auto count = static_cast<int64_t>(rows[s].size());
-    Tensor part(gradient.dtype(), gradient.shape().with_dim(0, count));
-    auto* to = static_cast<char*>(part.raw());
-    for (const int64_t source : sources[s]) {
-      std::memcpy(
-          to, static_cast<const char*>(gradient.raw()) + static_cast<size_t>(source) * row_bytes,
-          row_bytes);
-      to += row_bytes;
-    }
-    push(s, std::move(part), std::move(rows[s]));
+    push(s, rows_at(gradient, sources[s]), std::move(rows[s]));
   }
   return places;
 }
