@@ -5,16 +5,11 @@
 
 #include "core/base/error.h"
 #include "core/runtime/aggregation.h"
+#include "strategies/parameter_server/replica_parts.h"
 
 namespace cohort {
-namespace {
 
-// Else its copies are only values of replicas.
-bool can_be_merged(const Variable& variable) {
-  return !is_made_on_read(variable) || variable.aggregation() != Aggregation::kNone;
-}
-
-}  // namespace
+using parameter_server::can_be_merged;
 
 OwnVariable::OwnVariable(std::shared_ptr<Variable> own, ServerVariable::Options on_servers,
                          std::shared_ptr<ServerSession> session)

@@ -3,13 +3,10 @@
 #include "core/runtime/aggregation.h"
 
 namespace cohort::parameter_server {
-namespace {
 
 bool can_be_merged(const Variable& variable) {
   return !is_made_on_read(variable) || variable.aggregation() != Aggregation::kNone;
 }
-
-}  // namespace
 
 ReplicaParts::ReplicaParts(const Variable& variable, int replicas)
     : divide_(

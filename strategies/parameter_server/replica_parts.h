@@ -7,6 +7,9 @@
 
 namespace cohort::parameter_server {
 
+// Whether something says how the copies of replicas make one value; else they are only theirs.
+bool can_be_merged(const Variable& variable);
+
 // The memory of a variable that is synchronised on read for each of several replicas of a process:
 // parts of one value, which replicas read and write for themselves.
 class ReplicaParts {
