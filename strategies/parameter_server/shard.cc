@@ -69,14 +69,17 @@ void prefetch_row(const char* row, size_t bytes) {
 
 }  // namespace
 
-Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment, uint64_t birth)
+Shard::Shard(ShardSpec spec, uint64_t birth, const Environment& environment)
     : spec_(std::move(spec)),
       birth_(birth),
       environment_(environment),
       makes_rounds_(waits_for_others(spec_, environment)),
       compensates_(has_delays(spec_, environment)),
       team_(team_for(spec_, environment)),
-      memory_(environment.budget) {
+      memory_(environment.budget) {}
+
+Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment, uint64_t birth)
+    : Shard(std::move(spec), birth, environment) {
   if (spec_.lazy) {
     table_.emplace(spec_, environment_.budget);
   } else {
@@ -94,13 +97,7 @@ Shard::Shard(ShardSpec spec, Tensor initial, const Environment& environment, uin
 }
 
 Shard::Shard(ShardState state, const Environment& environment)
-    : spec_(state.spec),
-      birth_(state.birth),
-      environment_(environment),
-      makes_rounds_(waits_for_others(spec_, environment)),
-      compensates_(has_delays(spec_, environment)),
-      team_(team_for(spec_, environment)),
-      memory_(environment.budget) {
+    : Shard(state.spec, state.birth, environment) {
   if (spec_.lazy) {
     table_.emplace(spec_, environment_.budget);
   } else {

@@ -206,6 +206,9 @@ class Shard {
   bool has_diverged(const ShardState& state);
 
  private:
+  // Without values.
+  Shard(ShardSpec spec, uint64_t birth, const Environment& environment);
+
   void compile();
   // Of all parts, which are not those of a table.
   void take_memory();
