@@ -5,13 +5,12 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <list>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "core/base/comma_separated.h"
-#include "core/base/crc32c.h"
 #include "core/base/notice.h"
 #include "core/base/program.h"
 #include "core/ops/math_ops.h"
@@ -22,11 +21,11 @@
 #include "strategies/local_replicas.h"
 #include "strategies/parameter_server/lent_memory.h"
 #include "strategies/parameter_server/own_variable.h"
-#include "strategies/parameter_server/placement.h"
 #include "strategies/parameter_server/push_op.h"
 #include "strategies/parameter_server/server.h"
 #include "strategies/parameter_server/server_function.h"
 #include "strategies/parameter_server/snapshot.h"
+#include "strategies/parameter_server/variable_placement.h"
 #include "strategies/variables/mirrored_variable.h"
 
 namespace cohort {
@@ -35,9 +34,6 @@ namespace {
 using Options = ParameterServerStrategy::Options;
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kMinShardBytes = 256 << 10;
-// What a shard of a table whose rows are made on first use counts for, where shards are placed.
-constexpr int64_t kLazyShardBytes = 1 << 20;
 // For telling servers that this process ends, which they notice without, only later.
 constexpr std::chrono::milliseconds kFarewell(2000);
 // Whoever is connected to a server that is asked to stop was perhaps asked, too: it is served for
@@ -182,7 +178,7 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
                                .tls = options.tls,
                                .allow_plaintext = options.allow_plaintext},
         consistency_of(options, task.num_workers));
-    placement.emplace(session->num_servers());
+    placement.emplace(options.partitioner, options.load, session->num_servers());
     // Gradients: a server of this host reads them there.
     replicas.place_outputs(parameter_server::memory_to_lend);
   }
@@ -243,7 +239,7 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     ServerVariable::Options made{
         .variable = variable, .key = new_key(variable.name), .num_replicas = replicas.count()};
     if (!is_written_together(variable.synchronization)) {
-      made.servers = places_by_name(variable);
+      made.servers = placement->by_name(variable);
       return std::make_shared<OwnVariable>(make_mirrored_variable(variable, replicas.devices()),
                                            made, session);
     }
@@ -251,8 +247,9 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
       made.lazy = options.rows_on_first_use(variable.name, variable.spec);
     if (options.initial_rows)
       made.initial_rows = options.initial_rows(variable.name, variable.spec);
-    made.servers = place(variable, made.lazy.has_value(),
-                         neighbour != nullptr ? on_servers(neighbour).get() : nullptr);
+    std::optional<int> beside;
+    if (neighbour != nullptr) beside = on_servers(neighbour)->first_server();
+    made.servers = placement->place(variable, made.lazy.has_value(), beside);
     return std::make_shared<ServerVariable>(made, session);
   }
 
@@ -321,56 +318,6 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     return found;
   }
 
-  Partitioner partitioner_for(bool lazy) const {
-    if (options.partitioner) return options.partitioner;
-    return lazy ? FixedShardsPartitioner(session->num_servers())
-                : MinSizePartitioner(kMinShardBytes, session->num_servers());
-  }
-
-  int64_t shards_of(const VariableOptions& variable, bool lazy) const {
-    try {
-      return num_shards(partitioner_for(lazy), variable.spec);
-    } catch (const Error& error) {
-      throw error.with_context(str("variable \"", variable.name, '"'));
-    }
-  }
-
-  // Of all shards of a variable together.
-  ShardLoad load_of(const VariableOptions& variable, int64_t bytes) const {
-    if (!options.load) return {.bytes = bytes, .traffic = bytes};
-    const ShardLoad load = options.load(variable.name, variable.spec);
-    if (load.bytes < 0 || load.traffic < 0)
-      invalid("Options::load says of variable \"", variable.name, "\" ", load.bytes, " bytes and ",
-              load.traffic, " of traffic; both are 0 at least");
-    return load;
-  }
-
-  // Of variables that may never get there, and must not move others.
-  std::vector<int> places_by_name(const VariableOptions& variable) const {
-    const int64_t first = crc32c(variable.name), shards = shards_of(variable, false);
-    std::vector<int> servers;
-    for (int64_t i = 0; i < shards; ++i)
-      servers.push_back(static_cast<int>((first + i) % session->num_servers()));
-    return servers;
-  }
-
-  // The server of each shard; one alone with a neighbour.
-  std::vector<int> place(const VariableOptions& variable, bool lazy,
-                         const ServerVariable* neighbour) {
-    const int64_t shards = neighbour != nullptr ? 1 : shards_of(variable, lazy);
-    const ShardLoad all = load_of(
-        variable, lazy ? shards * kLazyShardBytes : static_cast<int64_t>(variable.spec.bytes()));
-    const ShardLoad each{.bytes = all.bytes / shards, .traffic = all.traffic / shards};
-    const std::lock_guard lock(making);
-    if (neighbour != nullptr) {
-      placement->add(neighbour->first_server(), each);
-      return {neighbour->first_server()};
-    }
-    std::vector<int> servers;
-    for (int64_t i = 0; i < shards; ++i) servers.push_back(placement->place(each));
-    return servers;
-  }
-
   // Every worker makes the same variables in the same order, and gets the same ones.
   std::string new_key(const std::string& name) {
     const std::lock_guard lock(making);
@@ -409,8 +356,8 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     std::shared_ptr<ServerFunction> cut;
   };
   std::map<std::vector<const GraphFunction*>, Ready> functions;
-  std::mutex making;  // guards the next two
-  std::optional<Placement> placement;
+  std::optional<parameter_server::VariablePlacement> placement;
+  std::mutex making;                // guards the next
   std::map<std::string, int> keys;  // in use, with how many have been made of each
   bool began = false;               // others may wait for this worker
   int64_t clock = 0;                // of bounded staleness: how many steps it has done
