@@ -148,9 +148,7 @@ void Attempt::run() {
 void Attempt::wait_for_events() const {
   std::vector<pollfd> events = {{setting_.signal_queue.get(), POLLIN, 0},
                                 {setting_.lifeline.get(), POLLIN, 0}};
-  for (const auto* sink : {setting_.console.output.get(), setting_.console.errors.get()}) {
-    if (!sink->is_empty()) events.push_back({sink->descriptor(), POLLOUT, 0});
-  }
+  setting_.console.watch(events);
   for (const TaskRun& run : tasks_) {
     for (const TaskOutput& stream : run.streams) events.push_back({stream.readable(), POLLIN, 0});
   }

@@ -119,9 +119,7 @@ class NodeSupervisor {
 
   void wait_for_events() {
     std::vector<pollfd> events = {{signal_queue_.get(), POLLIN, 0}, {lifeline_.get(), POLLIN, 0}};
-    for (const auto* sink : {console_.output.get(), console_.errors.get()}) {
-      if (!sink->is_empty()) events.push_back({sink->descriptor(), POLLOUT, 0});
-    }
+    console_.watch(events);
     agent_.watch(events);
     poll(events.data(), events.size(), static_cast<int>(kStepInterval.count()));
     if (events[1].revents) fail(Code::kAborted, "cohort-run was killed");

@@ -81,6 +81,11 @@ Console::Console() {
   if (one_file) errors = output;
 }
 
+void Console::watch(std::vector<pollfd>& events) const {
+  for (const auto* sink : {output.get(), errors.get()})
+    if (!sink->is_empty()) events.push_back({sink->descriptor(), POLLOUT, 0});
+}
+
 void Console::write_some() const {
   output->write_some();
   errors->write_some();

@@ -2,8 +2,10 @@
 
 #include <memory>
 #include <optional>
+#include <poll.h>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/error.h"
 
@@ -56,6 +58,8 @@ struct Console {
   Console();
 
   bool is_empty() const { return output->is_empty() && errors->is_empty(); }
+  // Adds what to wait for before write_some().
+  void watch(std::vector<pollfd>& events) const;
   // Writes as much as both take without waiting.
   void write_some() const;
   // Loses what is queued, but for what is said of that, as far as errors are read.

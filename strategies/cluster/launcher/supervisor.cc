@@ -4,6 +4,7 @@
 #include <climits>
 #include <csignal>
 #include <poll.h>
+#include <vector>
 
 #include "core/base/error.h"
 #include "strategies/cluster/coordination/job_id.h"
@@ -20,11 +21,9 @@ using Clock = std::chrono::steady_clock;
 // False when a signal asks for the end, or the guard is gone.
 bool write_some(const Console& console, const net::Descriptor& signal_queue,
                 const net::Descriptor& lifeline, int timeout) {
-  pollfd events[] = {{signal_queue.get(), POLLIN, 0},
-                     {lifeline.get(), POLLIN, 0},
-                     {console.output->is_empty() ? -1 : console.output->descriptor(), POLLOUT, 0},
-                     {console.errors->is_empty() ? -1 : console.errors->descriptor(), POLLOUT, 0}};
-  poll(events, std::size(events), timeout);
+  std::vector<pollfd> events = {{signal_queue.get(), POLLIN, 0}, {lifeline.get(), POLLIN, 0}};
+  console.watch(events);
+  poll(events.data(), events.size(), timeout);
   const int signal = next_signal(signal_queue);
   if (events[1].revents || (signal != 0 && signal != SIGCHLD)) return false;
   console.write_some();
