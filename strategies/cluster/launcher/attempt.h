@@ -72,6 +72,9 @@ class Attempt {
     int restarts = 0;  // alone
     RestartPause restart_pause;
     std::optional<Clock::time_point> next_start;  // of one that has ended and is to come back
+
+    // "exited with code 3".
+    std::string describe_end() const { return ended ? status.describe() : "could not be ended"; }
   };
 
   // Starts all tasks, after `restart` restarts of all. When one cannot be started, the others are

@@ -93,15 +93,15 @@ class NodeSupervisor {
     Ended ended;
     for (size_t i = 0; i < attempt.tasks().size(); ++i) {
       const Attempt::TaskRun& run = attempt.tasks()[i];
-      const std::string how = run.ended ? run.status.describe() : "could not be ended";
       if (attempt.failed() == i) {
         const auto& lines = run.last_lines->lines();
-        ended.failures.push_back({.what = str(run.name, " (pid ", run.pid, ") ", how),
-                                  .code = run.status.code(),
-                                  .weight = attempt.weight_of_failure(),
-                                  .last_lines = {lines.begin(), lines.end()}});
+        ended.failures.push_back(
+            {.what = str(run.name, " (pid ", run.pid, ") ", run.describe_end()),
+             .code = run.status.code(),
+             .weight = attempt.weight_of_failure(),
+             .last_lines = {lines.begin(), lines.end()}});
       } else {
-        ended.ends.push_back(str(run.name, " ", how));
+        ended.ends.push_back(str(run.name, " ", run.describe_end()));
       }
     }
     return ended;

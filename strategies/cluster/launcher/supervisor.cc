@@ -47,13 +47,9 @@ bool wait(const Setting& setting, Clock::duration time) {
   return true;
 }
 
-std::string end_of(const Attempt::TaskRun& run) {
-  return run.ended ? run.status.describe() : "could not be ended";
-}
-
 void report(const Setting& setting, const char* what, const Attempt::TaskRun& run) {
   const auto& lines = run.last_lines->lines();
-  setting.say(what, run.name, " (pid ", run.pid, ") ", end_of(run),
+  setting.say(what, run.name, " (pid ", run.pid, ") ", run.describe_end(),
               lines.empty() ? "; nothing that it printed has arrived" : "; its last lines:");
   for (const auto& line : lines) setting.say("  | ", line);
 }
@@ -63,7 +59,7 @@ void report_failure(const Setting& setting, const Attempt& attempt) {
   report(setting, "failed: ", failed);
   for (const Attempt::TaskRun& run : attempt.tasks()) {
     if (&run == &failed) continue;
-    setting.say("then ", run.name, " ", end_of(run));
+    setting.say("then ", run.name, " ", run.describe_end());
   }
 }
 
