@@ -1,7 +1,6 @@
 #include "strategies/parameter_server/snapshot.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cerrno>
 #include <cinttypes>
@@ -11,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -22,17 +20,16 @@
 #include "core/base/file.h"
 #include "core/base/system_error.h"
 #include "strategies/parameter_server/folder_sync.h"
-#include "strategies/parameter_server/row_gradient.h"
 #include "strategies/parameter_server/shard_json.h"
+#include "strategies/parameter_server/values_file.h"
 
 namespace cohort::parameter_server {
 namespace {
 
 using Json = nlohmann::json;
+using Place = ValuesFile::Place;
 
 constexpr int kFormat = 2;
-// That are checked at once.
-constexpr uint64_t kPieceBytes = 64 << 10;
 
 static_assert(std::endian::native == std::endian::little, "the file's numbers are little-endian");
 
@@ -50,95 +47,6 @@ std::string described(const SnapshotFacts& facts) {
   const std::string log = facts.log_goes_on > 0 ? str(",\"log\":", facts.log_goes_on) : "";
   return servers + log;
 }
-
-// A tensor in a snapshot's file.
-struct Place {
-  std::string what;  // for people
-  TensorSpec spec;
-  uint64_t begin = 0;
-  uint32_t check = 0;
-};
-
-// The file of all values. Errors are kDataLoss where it is not as it was written, and else those of
-// files.
-class ValuesFile {
- public:
-  explicit ValuesFile(std::string path)
-      : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    struct stat status = {};
-    if (!file_) fail_errno("open", path_);
-    if (::fstat(file_.get(), &status) != 0) fail_errno("inspect", path_);
-    if (!S_ISREG(status.st_mode)) corrupt("it is no regular file");
-    bytes_ = static_cast<uint64_t>(status.st_size);
-  }
-
-  uint64_t bytes() const { return bytes_; }
-
-  template <typename... Parts>
-  [[noreturn]] void corrupt(const Parts&... parts) const {
-    fail(Code::kDataLoss, path_, ": ", parts...);
-  }
-
-  // Compares it with its check, piece by piece.
-  void verify(const Place& place) const {
-    std::array<char, kPieceBytes> piece;
-    uint32_t check = 0;
-    uint64_t at = place.begin;
-    for (uint64_t left = place.spec.bytes(); left > 0;) {
-      const auto some = std::min<uint64_t>(left, piece.size());
-      read(piece.data(), some, at);
-      check = crc32c({piece.data(), some}, check);
-      at += some;
-      left -= some;
-    }
-    require_check(place, check);
-  }
-
-  Tensor tensor(const Place& place) const {
-    Tensor tensor(place.spec.dtype, place.spec.shape);
-    read(static_cast<char*>(tensor.raw()), tensor.bytes(), place.begin);
-    require_check(place, crc32c(bytes_of(tensor)));
-    return tensor;
-  }
-
-  // Some of its rows, of so many bytes each.
-  void read_rows(const Place& place, const RowRange& rows, size_t row_bytes, char* target) const {
-    read(target, static_cast<uint64_t>(rows.rows()) * row_bytes,
-         place.begin + static_cast<uint64_t>(rows.begin) * row_bytes);
-  }
-
-  // Numbers of rows of a shard of so many.
-  std::vector<int64_t> rows(const Place& place, int64_t limit) const {
-    const Tensor numbers = tensor(place);
-    const auto values = numbers.values<int64_t>();
-    std::vector<int64_t> rows(values.begin(), values.end());
-    if (!is_ascending(rows) || (!rows.empty() && (rows.front() < 0 || rows.back() >= limit)))
-      corrupt(place.what, " are not of the shard, or not in order");
-    return rows;
-  }
-
- private:
-  void read(char* to, uint64_t bytes, uint64_t at) const {
-    while (bytes > 0) {
-      const ssize_t got = ::pread(file_.get(), to, bytes, static_cast<off_t>(at));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail_errno("read", path_);
-      if (got == 0) corrupt("it has become shorter");
-      to += got;
-      at += static_cast<uint64_t>(got);
-      bytes -= static_cast<uint64_t>(got);
-    }
-  }
-
-  void require_check(const Place& place, uint32_t check) const {
-    if (check != place.check)
-      corrupt(place.what, " is not as it was written: its checksum differs");
-  }
-
-  const std::string path_;
-  const net::Descriptor file_;
-  uint64_t bytes_ = 0;
-};
 
 // What the manifest says of a shard and of its tensors, which lie in the file from `at` on.
 class Reader {
