@@ -25,7 +25,7 @@ LAYERS = {
     "core/kernels": _DEVICE + ["core/collective"],
     "core/ops": _GRAPH,
     # The registry of kernels, never a kernel.
-    "core/runtime": _GRAPH + ["core/kernels/kernel.h", "core/kernels/common/scratch.h"],
+    "core/runtime": _GRAPH + ["core/kernels/kernel.h", "core/kernels/common/host_kernel.h", "core/kernels/common/scratch.h"],
     "core/distribute": _GRAPH + ["core/ops", "core/runtime"],
     "core/nn": _DISTRIBUTE,
     "core/optim": _DISTRIBUTE,

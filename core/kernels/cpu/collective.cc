@@ -4,9 +4,8 @@
 
 #include "core/base/part.h"
 #include "core/collective/communicator.h"
-#include "core/kernels/kernel.h"
+#include "core/kernels/common/step_collectives.h"
 
-// With one replica there is no communicator, and every op is the identity.
 namespace cohort {
 namespace {
 
@@ -18,37 +17,23 @@ void copy(const void* source, void* target, size_t bytes) {
   if (source != target && bytes > 0) std::memcpy(target, source, bytes);
 }
 
-ReduceOp reduce_op(const KernelSpec& spec) {
-  return static_cast<ReduceOp>(spec.attributes.get<int64_t>("op"));
-}
-
-// Reduces its inputs over the replicas, each run of one dtype as one bucket.
 class AllReduceKernel final : public Kernel {
  public:
-  explicit AllReduceKernel(const KernelSpec& spec)
-      : specs_(spec.inputs), op_(reduce_op(spec)), segments_(specs_.size()) {}
+  explicit AllReduceKernel(const KernelSpec& spec) : specs_(spec.inputs), calls_(spec) {}
 
   bool can_run_in_place(int output, int input) const override { return output == input; }
 
   void run(const KernelContext& context) override {
-    Communicator* communicator = context.step.communicator;
-    for (size_t i = 0; i < specs_.size(); ++i) {
-      segments_[i] = {context.inputs[i], context.outputs[i], specs_[i].shape.num_elements()};
-      if (communicator == nullptr) copy(context.inputs[i], context.outputs[i], specs_[i].bytes());
-    }
-    for (size_t begin = 0; communicator != nullptr && begin < specs_.size();) {
-      size_t end = begin + 1;
-      while (end < specs_.size() && specs_[end].dtype == specs_[begin].dtype) ++end;
-      communicator->all_reduce(std::span(segments_).subspan(begin, end - begin),
-                               specs_[begin].dtype, op_);
-      begin = end;
-    }
+    if (Communicator* communicator = context.step.communicator)
+      for (const Call& call : calls_.with(context)) communicator->run(call);
+    else
+      for (size_t i = 0; i < specs_.size(); ++i)
+        copy(context.inputs[i], context.outputs[i], specs_[i].bytes());
   }
 
  private:
   std::vector<TensorSpec> specs_;
-  ReduceOp op_;
-  std::vector<Segment> segments_;
+  AllReduceCalls calls_;
 };
 
 // Starts to reduce its values in the memory of its outputs. The segments stay here until the wait.
@@ -58,7 +43,7 @@ class AllReduceStartKernel final : public Kernel {
  public:
   explicit AllReduceStartKernel(const KernelSpec& spec)
       : specs_(spec.outputs.begin(), spec.outputs.end() - 1),
-        op_(reduce_op(spec)),
+        op_(reduce_op_of(spec)),
         conditional_(spec.attributes.get<bool>("conditional")) {
     for (const TensorSpec& value : specs_)
       if (value.dtype != specs_[0].dtype)
@@ -155,58 +140,22 @@ class AllReduceWaitKernel final : public Kernel {
   std::vector<TensorSpec> specs_;
 };
 
-// The rows that every replica has of a value whose replicas' rows lie one behind the other. A graph
-// is traced for certain numbers of rows; another is a mistake of whoever traced it.
-class Extents {
- public:
-  Extents(const KernelSpec& spec, int64_t own, const TensorSpec& value)
-      : op_(spec.op), extents_(spec.attributes.get<std::vector<int64_t>>("extents")), own_(own) {
-    row_elements_ = value.shape.count(1, value.shape.rank());
-    row_bytes_ = row_elements_ * static_cast<int64_t>(dtype_size(value.dtype));
-  }
-
-  void check(const StepInfo& step) const {
-    const size_t replicas =
-        step.communicator == nullptr ? 1 : static_cast<size_t>(step.communicator->size());
-    if (extents_.size() != replicas)
-      invalid(op_, ": traced for ", extents_.size(), " replicas, run on ", replicas);
-    if (extents_[rank(step)] != own_)
-      invalid(op_, ": replica ", step.replica_id, " has ", own_, " rows where ",
-              extents_[rank(step)], " were announced");
-  }
-
-  size_t count() const { return extents_.size(); }
-  size_t rank(const StepInfo& step) const {
-    return step.communicator == nullptr ? 0 : static_cast<size_t>(step.communicator->rank());
-  }
-  int64_t elements(size_t replica) const { return extents_[replica] * row_elements_; }
-  int64_t bytes(size_t replica) const { return extents_[replica] * row_bytes_; }
-
- private:
-  std::string op_;
-  std::vector<int64_t> extents_;
-  int64_t own_;
-  int64_t row_elements_, row_bytes_;
-};
-
 class AllGatherKernel final : public Kernel {
  public:
   explicit AllGatherKernel(const KernelSpec& spec)
-      : extents_(spec, spec.inputs[0].shape[0], spec.inputs[0]) {
-    for (size_t r = 0; r < extents_.count(); ++r) bytes_.push_back(extents_.bytes(r));
-  }
+      : extents_(spec, spec.inputs[0].shape[0], spec.inputs[0]) {}
 
   void run(const KernelContext& context) override {
     extents_.check(context.step);
     if (context.step.communicator != nullptr)
-      context.step.communicator->all_gather(context.inputs[0], context.outputs[0], bytes_);
+      context.step.communicator->all_gather(context.inputs[0], context.outputs[0],
+                                            extents_.bytes());
     else
-      copy(context.inputs[0], context.outputs[0], static_cast<size_t>(bytes_[0]));
+      copy(context.inputs[0], context.outputs[0], static_cast<size_t>(extents_.bytes()[0]));
   }
 
  private:
   Extents extents_;
-  std::vector<int64_t> bytes_;
 };
 
 // An all-reduce in which each replica wants only its own rows.
@@ -215,17 +164,17 @@ class ReduceScatterKernel final : public Kernel {
   explicit ReduceScatterKernel(const KernelSpec& spec)
       : dtype_(spec.inputs[0].dtype),
         extents_(spec, spec.outputs[0].shape[0], spec.inputs[0]),
-        segments_(extents_.count()) {}
+        segments_(extents_.elements().size()) {}
 
   void run(const KernelContext& context) override {
     extents_.check(context.step);
     const auto* source = static_cast<const char*>(context.inputs[0]);
-    const size_t own = extents_.rank(context.step);
+    const size_t own = rank_of(context.step);
     if (context.step.communicator == nullptr)
-      return copy(source, context.outputs[0], static_cast<size_t>(extents_.bytes(own)));
+      return copy(source, context.outputs[0], static_cast<size_t>(extents_.bytes()[own]));
     for (size_t r = 0; r < segments_.size(); ++r) {
-      segments_[r] = {source, r == own ? context.outputs[0] : nullptr, extents_.elements(r)};
-      source += extents_.bytes(r);
+      segments_[r] = {source, r == own ? context.outputs[0] : nullptr, extents_.elements()[r]};
+      source += extents_.bytes()[r];
     }
     context.step.communicator->all_reduce(segments_, dtype_, ReduceOp::kSum);
   }
@@ -246,8 +195,7 @@ class BroadcastKernel final : public Kernel {
 
   void run(const KernelContext& context) override {
     Communicator* communicator = context.step.communicator;
-    if (root_ >= (communicator == nullptr ? 1 : communicator->size()))
-      invalid("Broadcast: there is no replica ", root_, " among ", context.step.num_replicas);
+    check_root(root_, context.step);
     if (communicator == nullptr) return copy(context.inputs[0], context.outputs[0], bytes_);
     communicator->broadcast(context.inputs[0], context.outputs[0], static_cast<int64_t>(bytes_),
                             root_);

@@ -1,10 +1,13 @@
+#include <algorithm>
+
 #include "core/collective/communicator.h"
 #include "core/collective/device_collectives.h"
-#include "core/kernels/kernel.h"
+#include "core/kernels/common/host_kernel.h"
+#include "core/kernels/common/step_collectives.h"
 
-// The start of an all-reduce, and the wait for it: on the device, behind the computation, where the
-// communicator has collectives there; else through copies in host memory, and complete at the
-// start. Other collectives are left to the host's kernels.
+// Collectives of a step: on the device, behind the computation, where the communicator has
+// collectives there that can; else through copies in host memory. Which it is depends on the op and
+// on dtypes alone, so that all replicas do the same.
 namespace cohort::cuda {
 namespace {
 
@@ -13,12 +16,141 @@ DeviceCollectives* collectives_of(const KernelContext& context) {
   return communicator == nullptr ? nullptr : communicator->on_device();
 }
 
+// An op whose results the next kernels need: what it asks for is complete before them.
+class CollectiveKernel : public Kernel {
+ public:
+  explicit CollectiveKernel(const KernelSpec& spec)
+      : op_(spec.op),
+        inputs_(spec.inputs),
+        outputs_(spec.outputs),
+        attributes_(spec.attributes),
+        device_(spec.device),
+        num_threads_(spec.num_threads) {}
+
+  bool can_record() const final { return false; }
+
+  void run(const KernelContext& context) final {
+    const std::span<const Call> calls = calls_of(context);
+    DeviceCollectives* device = collectives_of(context);
+    const auto can_run = [&](const Call& call) { return device->can_run(call); };
+    if (context.step.communicator == nullptr)
+      copy(context);
+    else if (device != nullptr && std::all_of(calls.begin(), calls.end(), can_run))
+      run_on_device(calls, *device, *context.stream);
+    else
+      on_host().run(context);
+  }
+
+ private:
+  // What it asks of the replicas, valid until it is asked again; throws what is wrong with that.
+  virtual std::span<const Call> calls_of(const KernelContext& context) = 0;
+
+  void copy(const KernelContext& context) const {
+    for (size_t i = 0; i < outputs_.size(); ++i)
+      context.stream->copy_within_device(context.inputs[i], context.outputs[i],
+                                         outputs_[i].bytes());
+  }
+
+  // The address of a call names it.
+  static void run_on_device(std::span<const Call> calls, DeviceCollectives& device,
+                            Stream& stream) {
+    for (const Call& call : calls) device.start(call, stream, &call);
+    for (const Call& call : calls) device.wait(&call, stream);
+  }
+
+  // Made when it is needed: memory that the device copies by itself is dear.
+  Kernel& on_host() {
+    if (host_ == nullptr)
+      host_ = make_host_kernel({op_, inputs_, outputs_, attributes_, device_, num_threads_}, false);
+    return *host_;
+  }
+
+  const std::string op_;
+  const std::vector<TensorSpec> inputs_, outputs_;
+  const Attributes attributes_;
+  const Device device_;
+  const int num_threads_;
+  std::unique_ptr<Kernel> host_;
+};
+
+class AllReduceKernel final : public CollectiveKernel {
+ public:
+  explicit AllReduceKernel(const KernelSpec& spec) : CollectiveKernel(spec), calls_(spec) {}
+
+  bool can_run_in_place(int output, int input) const override { return output == input; }
+
+ private:
+  std::span<const Call> calls_of(const KernelContext& context) override {
+    return calls_.with(context);
+  }
+
+  AllReduceCalls calls_;
+};
+
+class AllGatherKernel final : public CollectiveKernel {
+ public:
+  explicit AllGatherKernel(const KernelSpec& spec)
+      : CollectiveKernel(spec), extents_(spec, spec.inputs[0].shape[0], spec.inputs[0]) {}
+
+ private:
+  std::span<const Call> calls_of(const KernelContext& context) override {
+    extents_.check(context.step);
+    call_ = AllGatherCall{context.inputs[0], context.outputs[0], extents_.bytes()};
+    return {&call_, 1};
+  }
+
+  Extents extents_;
+  Call call_;
+};
+
+class ReduceScatterKernel final : public CollectiveKernel {
+ public:
+  explicit ReduceScatterKernel(const KernelSpec& spec)
+      : CollectiveKernel(spec),
+        dtype_(spec.inputs[0].dtype),
+        extents_(spec, spec.outputs[0].shape[0], spec.inputs[0]) {}
+
+ private:
+  std::span<const Call> calls_of(const KernelContext& context) override {
+    extents_.check(context.step);
+    call_ = ReduceScatterCall{context.inputs[0], context.outputs[0], extents_.elements(), dtype_,
+                              ReduceOp::kSum};
+    return {&call_, 1};
+  }
+
+  DType dtype_;
+  Extents extents_;
+  Call call_;
+};
+
+class BroadcastKernel final : public CollectiveKernel {
+ public:
+  explicit BroadcastKernel(const KernelSpec& spec)
+      : CollectiveKernel(spec),
+        bytes_(static_cast<int64_t>(spec.inputs[0].bytes())),
+        root_(static_cast<int>(spec.attributes.get<int64_t>("root"))) {}
+
+  bool can_run_in_place(int /*output*/, int /*input*/) const override { return true; }
+
+ private:
+  std::span<const Call> calls_of(const KernelContext& context) override {
+    check_root(root_, context.step);
+    call_ = BroadcastCall{context.inputs[0], context.outputs[0], bytes_, root_};
+    return {&call_, 1};
+  }
+
+  int64_t bytes_;
+  int root_;
+  Call call_;
+};
+
+// Where it goes through the host, it is complete at the start.
 class AllReduceStartKernel final : public Kernel {
  public:
   explicit AllReduceStartKernel(const KernelSpec& spec)
       : device_(spec.device),
         specs_(spec.outputs.begin(), spec.outputs.end() - 1),
-        op_(static_cast<ReduceOp>(spec.attributes.get<int64_t>("op"))),
+        op_(reduce_op_of(spec)),
         conditional_(spec.attributes.get<bool>("conditional")) {
     DeviceBackend& backend = device_backend(spec.device.type);
     for (const TensorSpec& value : specs_) {
@@ -125,6 +257,10 @@ class AllReduceWaitKernel final : public Kernel {
   std::vector<TensorSpec> specs_;
 };
 
+COHORT_REGISTER_KERNEL("AllReduce", kGpu, make_plain<AllReduceKernel>);
+COHORT_REGISTER_KERNEL("AllGather", kGpu, make_plain<AllGatherKernel>);
+COHORT_REGISTER_KERNEL("ReduceScatter", kGpu, make_plain<ReduceScatterKernel>);
+COHORT_REGISTER_KERNEL("Broadcast", kGpu, make_plain<BroadcastKernel>);
 COHORT_REGISTER_KERNEL("AllReduceStart", kGpu, make_plain<AllReduceStartKernel>);
 COHORT_REGISTER_KERNEL("AllReduceWait", kGpu, make_plain<AllReduceWaitKernel>);
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/runtime/host_kernel.h"
+#include "core/kernels/common/host_kernel.h"
 #include "tests/kernels/cpu/tested_device.h"
 
 // Kernels of a device with memory of its own.

@@ -10,6 +10,8 @@
 #include "core/data/distributed_dataset.h"
 #include "core/device/device_fetcher.h"
 #include "core/graph/gradients.h"
+#include "core/graph/op.h"
+#include "core/kernels/kernel.h"
 #include "core/nn/layers.h"
 #include "core/nn/losses.h"
 #include "core/ops/array_ops.h"
@@ -310,16 +312,43 @@ TEST_F(Gpu, ACancelledThreadBeginsNoStep) {
   }
 }
 
+void run_triple(const KernelCall& call, const KernelContext& context) {
+  for (int64_t i = 0; i < call.input_specs[0].shape.num_elements(); ++i)
+    context.output<float>(0)[i] = 3 * context.input<float>(0)[i];
+}
+
+COHORT_REGISTER_OP({.name = "TestTriple",
+                    .num_inputs = 1,
+                    .infer = [](const InferenceContext& c) { return c.inputs; },
+                    .gradient = no_gradient});
+COHORT_REGISTER_KERNEL("TestTriple", kCpu, stateless_kernel(run_triple));
+
 TEST_F(Gpu, OpsWithoutAKernelRunOnTheHostAndAreNamed) {
   const auto traced = trace({{DType::kFloat32, {2, 5}}}, [](auto& x) {
-    return std::vector<Value>{ops::all_reduce({x[0] * 3.0})[0] + 1.0};
+    const Value y = x[0] * 3.0;
+    return std::vector<Value>{y.graph().add("TestTriple", {y}).output() + 1.0};
   });
   Plan on_gpu(traced, {.device = kGpu}), on_cpu(traced, {});
-  EXPECT_EQ(on_gpu.stats().host_ops, std::vector<std::string>{"AllReduce"});
+  EXPECT_EQ(on_gpu.stats().host_ops, std::vector<std::string>{"TestTriple"});
   EXPECT_FALSE(on_gpu.stats().recorded);
   const std::vector<Tensor> feeds = {ramp({2, 5})};
   for (int run = 0; run < 3; ++run)
     EXPECT_EQ(to_vector(on_gpu.run(feeds, {})[0]), to_vector(on_cpu.run(feeds, {})[0]));
+}
+
+TEST_F(Gpu, CollectivesOfOneReplicaAreCopies) {
+  const auto traced = trace({{DType::kFloat32, {2, 5}}}, [](auto& x) {
+    const Value sum = ops::all_reduce({x[0] * 3.0})[0];
+    const Value part = ops::reduce_scatter(ops::all_gather(sum, {2}) + 1.0, {2}, 2);
+    return std::vector<Value>{ops::broadcast(part, 0) * 2.0, sum};
+  });
+  Plan on_gpu(traced, {.device = kGpu}), on_cpu(traced, {});
+  EXPECT_TRUE(on_gpu.stats().host_ops.empty());
+  const std::vector<Tensor> feeds = {ramp({2, 5})};
+  for (int run = 0; run < 3; ++run) {
+    const auto got = on_gpu.run(feeds, {}), want = on_cpu.run(feeds, {});
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(to_vector(got[i]), to_vector(want[i]));
+  }
 }
 
 TEST_F(Gpu, AVariableIsReadAndWrittenFromOutside) {

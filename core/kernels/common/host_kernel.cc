@@ -1,4 +1,4 @@
-#include "core/runtime/host_kernel.h"
+#include "core/kernels/common/host_kernel.h"
 
 namespace cohort {
 namespace {
