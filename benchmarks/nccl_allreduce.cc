@@ -73,11 +73,15 @@ struct Times {
   std::vector<double> start, whole;
 };
 
+// Memory for buckets as plans have it.
+std::shared_ptr<Buffer> allocate(DeviceCollectives& device, Device gpu, size_t bytes) {
+  if (auto memory = device.allocate(bytes)) return memory;
+  return device_backend(gpu.type).allocate(gpu, bytes, "the buckets of a benchmark");
+}
+
 // Steps that reduce `buckets` buckets of `bytes` bytes, each started when the one before it was.
 Times time_buckets(DeviceCollectives& device, Stream& stream, const Settings& s, int64_t bytes) {
-  const auto memory = device_backend(DeviceType::kGpu)
-                          .allocate(stream.device(), static_cast<size_t>(s.buckets * bytes),
-                                    "the buckets of a benchmark");
+  const auto memory = allocate(device, stream.device(), static_cast<size_t>(s.buckets * bytes));
   std::vector<Segment> buckets;
   for (int64_t b = 0; b < s.buckets; ++b) {
     char* at = static_cast<char*>(memory->data) + b * bytes;
@@ -106,7 +110,7 @@ void verify(DeviceCollectives& device, Stream& stream, int ranks) {
   DeviceBackend& backend = device_backend(DeviceType::kGpu);
   std::vector<float> values(size_t{1} << 20, 1.0F);
   const size_t bytes = values.size() * sizeof(float);
-  const auto memory = backend.allocate(stream.device(), bytes, "the sums of a benchmark");
+  const auto memory = allocate(device, stream.device(), bytes);
   backend.copy_from_host(stream.device(), values.data(), memory->data, bytes);
   const Segment bucket{memory->data, memory->data, static_cast<int64_t>(values.size())};
   device.start(AllReduceCall{{&bucket, 1}, DType::kFloat32, ReduceOp::kSum}, stream, memory->data);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/base/notice.h"
+#include "core/collective/device_collectives.h"
 #include "core/distribute/workers.h"
 #include "core/graph/passes/rewriter.h"
 #include "core/ops/collective_ops.h"
@@ -254,12 +255,17 @@ Communicator* LocalReplicas::communicator(size_t replica) const {
 
 PlanOptions LocalReplicas::plan_options(size_t replica, Precision precision) const {
   PlanOptions options{devices_[replica], static_cast<int>(replica), precision};
-  if (replicas_in_sync_ > count())
-    options.bucket_memory = [communicator = communicator(replica)](size_t bytes) {
-      return communicator->allocate(bytes);
-    };
+  options.bucket_memory = bucket_memory(replica);
   options.output_memory = output_memory_;
   return options;
+}
+
+std::function<std::shared_ptr<Buffer>(size_t)> LocalReplicas::bucket_memory(size_t replica) const {
+  Communicator* const ranks = communicator(replica);
+  DeviceCollectives* const device = ranks == nullptr ? nullptr : ranks->on_device();
+  if (device != nullptr) return [device](size_t bytes) { return device->allocate(bytes); };
+  if (devices_[replica].type == DeviceType::kGpu || replicas_in_sync_ == count()) return nullptr;
+  return [ranks](size_t bytes) { return ranks->allocate(bytes); };
 }
 
 std::shared_ptr<Variable> LocalReplicas::create_variable(const VariableOptions& options) const {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -116,6 +117,8 @@ class LocalReplicas {
   // which may end now. REQUIRES: they have been aborted, or nothing is under way.
   void drop_communicators();
   PlanOptions plan_options(size_t replica, Precision precision) const;
+  // PlanOptions::bucket_memory of a replica.
+  std::function<std::shared_ptr<Buffer>(size_t)> bucket_memory(size_t replica) const;
 
   std::vector<Device> devices_;
   std::shared_ptr<CrossDeviceOps> cross_device_ops_;

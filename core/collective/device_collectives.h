@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+
 #include "core/collective/call.h"
 #include "core/device/device.h"
 
@@ -15,6 +17,12 @@ class DeviceCollectives {
 
   // Whether a call of this kind, dtype and op is done there. Others go through host memory.
   virtual bool can_run(const Call& call) const = 0;
+  // Memory of the device that collectives work on without copies of their own: all ranks have what
+  // they reduce together in such memory, or none has. It outlives these collectives if need be, and
+  // is given back at their next call, or their end, after its user has let go of it. Null where
+  // there is no such memory, which is so on all ranks. kResourceExhausted, as
+  // DeviceBackend::allocate.
+  virtual std::shared_ptr<Buffer> allocate(size_t /*bytes*/) { return nullptr; }
   // Starts `call`, whose memory is the device's, behind what `stream` has been handed so far.
   // `token` names the operation: an address that no other operation under way has.
   virtual void start(const Call& call, Stream& stream, const void* token) = 0;

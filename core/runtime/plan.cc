@@ -161,9 +161,7 @@ struct Plan::Impl {
     function = transform(traced, options);
     if (on_stream) io.emplace(options.device, function.graph->inputs(), function.outputs);
     std::vector<ScheduledKernel> schedule = prepare_kernels();
-    const bool own_buckets = options.bucket_memory && !on_stream;
-    Layout layout =
-        make_layout(function, schedule, own_buckets ? BucketMemory::kOwn : BucketMemory::kArena);
+    Layout layout = lay_out(schedule);
     locations = std::move(layout.locations);
     for (ScheduledKernel& item : schedule) {
       stats.scratch_bytes = std::max(stats.scratch_bytes, item.kernel->scratch_bytes());
@@ -177,13 +175,29 @@ struct Plan::Impl {
     bind();
   }
 
+  // Until it is let go of no plan records; of no use on a device that records nothing.
+  std::shared_lock<std::shared_mutex> hold_recordings() const {
+    return io ? std::shared_lock(recording_mutex) : std::shared_lock<std::shared_mutex>();
+  }
+
   std::vector<ScheduledKernel> prepare_kernels() {
-    std::shared_lock preparing(recording_mutex, std::defer_lock);
-    if (io) preparing.lock();
+    const auto lock = hold_recordings();
     std::vector<ScheduledKernel> schedule;
     for (const auto& node : function.graph->nodes())
       if (needs_kernel(*node)) schedule.push_back({node.get(), prepare(*node)});
     return schedule;
+  }
+
+  // With memory for the buckets that are to lie apart.
+  Layout lay_out(const std::vector<ScheduledKernel>& schedule) {
+    if (options.bucket_memory) {
+      Layout layout = make_layout(function, schedule, BucketMemory::kOwn);
+      if (layout.bucket_bytes == 0) return layout;
+      const auto lock = hold_recordings();
+      buckets = options.bucket_memory(layout.bucket_bytes);
+      if (buckets != nullptr) return layout;
+    }
+    return make_layout(function, schedule, BucketMemory::kArena);
   }
 
   std::unique_ptr<Kernel> prepare(const Node& node) {
@@ -205,7 +219,6 @@ struct Plan::Impl {
                 .allocate(options.device, scratch_offset + stats.scratch_bytes,
                           "a function's intermediates");
     scratch = static_cast<char*>(arena->data) + scratch_offset;
-    if (stats.bucket_bytes > 0) buckets = options.bucket_memory(stats.bucket_bytes);
     for (size_t s = 0; s < steps.size(); ++s) {
       Step& step = steps[s];
       const auto& inputs = step.node->inputs();

@@ -18,8 +18,9 @@ struct PlanOptions {
   int local_replica = 0;  // which copy of each variable it reads and writes
   Precision precision = Precision::kFloat32;
   bool optimize = true;  // false: no folding and no fusion, for comparing results
-  // Memory for the buckets of values to be reduced that a communicator can reach from other
-  // processes (Communicator::allocate). Null: they lie in the arena.
+  // Memory for the buckets of values to be reduced that a communicator works on in place: on a
+  // device with memory of its own DeviceCollectives::allocate, else Communicator::allocate. Null,
+  // or where it gives null: they lie in the arena.
   std::function<std::shared_ptr<Buffer>(size_t bytes)> bucket_memory = nullptr;
   // Memory for outputs that go to another process. Null, or where it gives null: the host's.
   std::function<std::shared_ptr<Buffer>(size_t bytes)> output_memory = nullptr;

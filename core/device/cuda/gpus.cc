@@ -27,19 +27,27 @@ Gpu::~Gpu() {
 void Gpu::enter() const { COHORT_CUDA(device_, cudaSetDevice(card())); }
 
 std::shared_ptr<Buffer> Gpu::allocate(size_t bytes, std::string_view purpose) {
+  return allocate(bytes, purpose,
+                  {[this](size_t least) { return take_from_pool(least); },
+                   [this](void* data) { cudaFreeAsync(data, stream_); }});
+}
+
+std::shared_ptr<Buffer> Gpu::allocate(size_t bytes, std::string_view purpose,
+                                      const MemorySource& source) {
   enter();
   const size_t least = std::max<size_t>(bytes, 1);  // an empty tensor has an address, too
   ledger_.take(least, purpose);
   void* data = nullptr;
   try {
-    data = allocate_from_pool(least, purpose);
+    data = take(source, least, purpose);
   } catch (...) {
     ledger_.give_back(least, purpose);
     throw;
   }
-  return {new Buffer{data, bytes}, [this, least, purpose = std::string(purpose)](Buffer* buffer) {
+  return {new Buffer{data, bytes}, [this, give_back = source.give_back, least,
+                                    purpose = std::string(purpose)](Buffer* buffer) {
             cudaSetDevice(card());
-            cudaFreeAsync(buffer->data, stream_);
+            give_back(buffer->data);
             ledger_.give_back(least, purpose);
             delete buffer;
           }};
@@ -69,23 +77,25 @@ void Gpu::open_to(int card) {
 }
 
 // Other streams use the memory at once: the allocation is waited for.
-void* Gpu::allocate_from_pool(size_t bytes, std::string_view purpose) {
+void* Gpu::take_from_pool(size_t bytes) {
   void* data = nullptr;
-  cudaError_t status = cudaMallocFromPoolAsync(&data, bytes, pool_, stream_);
+  const cudaError_t status = cudaMallocFromPoolAsync(&data, bytes, pool_, stream_);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    Gpus::instance().trim(card());
-    status = cudaMallocFromPoolAsync(&data, bytes, pool_, stream_);
-  }
-  if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
-    size_t free = 0, total = 0;
-    cudaMemGetInfo(&free, &total);
-    throw ledger_.refused(bytes, purpose, free);
+    return nullptr;
   }
   check_cuda(status, "cudaMallocFromPoolAsync", device_);
   COHORT_CUDA(device_, cudaStreamSynchronize(stream_));
   return data;
+}
+
+void* Gpu::take(const MemorySource& source, size_t bytes, std::string_view purpose) {
+  if (void* data = source.take(bytes)) return data;
+  Gpus::instance().trim(card());
+  if (void* data = source.take(bytes)) return data;
+  size_t free = 0, total = 0;
+  cudaMemGetInfo(&free, &total);
+  throw ledger_.refused(bytes, purpose, free);
 }
 
 Gpus& Gpus::instance() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -10,6 +11,12 @@
 #include "core/device/memory_ledger.h"
 
 namespace cohort {
+
+// Where memory of a card comes from.
+struct MemorySource {
+  std::function<void*(size_t bytes)> take;  // null where the card has none left
+  std::function<void(void*)> give_back;
+};
 
 // One logical GPU in use: its share of a card's memory, from a pool of its own that keeps what is
 // freed.
@@ -24,6 +31,9 @@ class Gpu {
   // Makes this GPU's card the one that CUDA calls of this thread go to.
   void enter() const;
   std::shared_ptr<Buffer> allocate(size_t bytes, std::string_view purpose);
+  // The same from elsewhere than the pool; it counts like memory of the pool.
+  std::shared_ptr<Buffer> allocate(size_t bytes, std::string_view purpose,
+                                   const MemorySource& source);
   // Complete on return, and not ordered with other streams: not by CUDA's legacy stream, which
   // waits for those of libraries and may spoil what another thread records.
   void copy(const void* source, void* target, size_t bytes, cudaMemcpyKind kind);
@@ -33,7 +43,8 @@ class Gpu {
   void open_to(int card);
 
  private:
-  void* allocate_from_pool(size_t bytes, std::string_view purpose);
+  void* take_from_pool(size_t bytes);
+  void* take(const MemorySource& source, size_t bytes, std::string_view purpose);
 
   const Device device_;
   const LogicalGpu description_;

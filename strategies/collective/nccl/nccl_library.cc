@@ -1,3 +1,4 @@
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <cuda_runtime_api.h>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "core/base/backoff.h"
+#include "core/base/notice.h"
 #include "core/device/cuda/cuda_error.h"
 #include "core/device/cuda/cuda_stream.h"
 #include "core/device/cuda/gpus.h"
@@ -15,6 +17,7 @@
 #include "strategies/collective/nccl/host_name.h"
 #include "strategies/collective/nccl/nccl_steps.h"
 #include "strategies/collective/nccl/operation_watch.h"
+#include "strategies/collective/nccl/registrations.h"
 
 namespace cohort {
 namespace {
@@ -99,6 +102,24 @@ ncclResult_t submit(const NcclStep& s, ncclComm_t communicator, cudaStream_t str
   return ncclInvalidUsage;
 }
 
+// Memory of NCCL's allocator, of which it gives whole pages.
+constexpr size_t kPage = size_t{2} << 20;
+
+size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+void* take_memory(size_t bytes) {
+  void* memory = nullptr;
+  if (ncclMemAlloc(&memory, bytes) == ncclSuccess) return memory;
+  cudaGetLastError();
+  return nullptr;
+}
+
+// Never ended: it may be given back when static objects are gone.
+LentMemory& lent_memory() {
+  static auto* lent = new LentMemory;
+  return *lent;
+}
+
 // One rank's communicator, on a stream of its own. It is non-blocking: no call of NCCL waits for
 // others, so that the limits here hold.
 class NcclCollectives final : public DeviceCollectives {
@@ -116,8 +137,8 @@ class NcclCollectives final : public DeviceCollectives {
     std::shared_ptr<Buffer> memory;  // until nothing is under way
     try {
       join(membership);
-      memory = device_backend(device_.type).allocate(device_, sizeof(float), kTrial);
-      try_out(membership, memory->data);
+      memory = device_backend(device_.type).allocate(device_, sizeof(Trial), kTrial);
+      try_out(membership, memory->data, can_register());
       watch(membership);
     } catch (const std::exception& error) {
       // Others of this process may wait there.
@@ -140,12 +161,20 @@ class NcclCollectives final : public DeviceCollectives {
 
   bool can_run(const Call& call) const override { return nccl_steps(call, rank_).has_value(); }
 
+  std::shared_ptr<Buffer> allocate(size_t bytes) override {
+    if (!registers_) return nullptr;
+    registrations_.remove_unused();
+    return lent_memory().lend(Gpus::instance().use(device_).allocate(
+        whole_pages(bytes), "a function's buckets", {take_memory, ncclMemFree}));
+  }
+
   void start(const Call& call, Stream& stream, const void* token) override {
     watch_->check();
     const auto steps = nccl_steps(call, rank_);
     COHORT_CHECK(steps.has_value());
     const cudaStream_t computation = cuda_stream(stream);
     enter_gpu(device_);
+    register_memory_of(*steps);
     Operation& operation = operation_of(token);
     const int64_t time = ++operation.times;
     COHORT_CUDA(device_, cudaEventRecord(ready_, computation));
@@ -180,6 +209,8 @@ class NcclCollectives final : public DeviceCollectives {
     bool started = false;            // and not waited for
     std::atomic<int64_t> times = 0;  // started; earlier ones are done, as steps end
   };
+  // What ranks add up at first: a 1 of each, and of those for which NCCL registers memory.
+  using Trial = std::array<float, 2>;
   using Clock = std::chrono::steady_clock;
   static constexpr auto kLeaveLimit = std::chrono::milliseconds(2'000);
   static constexpr std::string_view kTrial = "a first all-reduce";
@@ -195,14 +226,37 @@ class NcclCollectives final : public DeviceCollectives {
     finish(result, "joining the group", membership.join_limit);
   }
 
-  // Adds up a 1 of each rank in `value`, on the card: NCCL connects ranks when they first reduce,
-  // and what it cannot have for that, as shared memory, it lacks then.
-  void try_out(const DeviceLibrary::Membership& membership, void* value) {
+  // Whether NCCL registers memory of its allocator here. Why it does not is said once, unless it
+  // has been told not to (NCCL_LOCAL_REGISTER).
+  bool can_register() {
+    try {
+      void* taken = nullptr;
+      check_nccl(ncclMemAlloc(&taken, kPage), "ncclMemAlloc");
+      const std::shared_ptr<void> memory(taken, ncclMemFree);
+      void* const handle = register_memory({taken, kPage});
+      if (handle == nullptr) return false;
+      deregister(handle);
+      return true;
+    } catch (const Error& error) {
+      cudaGetLastError();
+      static std::once_flag said;
+      std::call_once(said, [&] {
+        print_notice(str("warning: NCCL copies what replicas reduce on ", device_,
+                         ", because it registers no memory there: ", error.message(), "\n"));
+      });
+      return false;
+    }
+  }
+
+  // Adds up the ranks' trials in `memory`, on the card: NCCL connects ranks when they first reduce,
+  // and what it cannot have for that, as shared memory, it lacks then. Memory is registered on all
+  // ranks or on none: NCCL takes no calls for which it is on some.
+  void try_out(const DeviceLibrary::Membership& membership, void* memory, bool can_register) {
     DeviceBackend& backend = device_backend(device_.type);
-    const float own = 1;
-    backend.copy_from_host(device_, &own, value, sizeof(own));
+    const Trial own = {1, can_register ? 1.0F : 0.0F};
+    backend.copy_from_host(device_, own.data(), memory, sizeof(own));
     const std::vector<NcclStep> steps = {
-        {NcclStep::Kind::kAllReduce, value, value, 1, DType::kFloat32, ReduceOp::kSum}};
+        {NcclStep::Kind::kAllReduce, memory, memory, own.size(), DType::kFloat32, ReduceOp::kSum}};
     const auto limit = membership.join_limit;
     gate_->pass(kTrial, limit, [&] { finish(submit_group(steps, kTrial), kTrial, limit); });
     COHORT_CUDA(device_, cudaEventRecord(ready_, cuda_stream(*stream_)));
@@ -210,10 +264,11 @@ class NcclCollectives final : public DeviceCollectives {
       if (const auto error = find_error()) throw *error;
       return cudaEventQuery(ready_) != cudaErrorNotReady;
     });
-    float sum = 0;
-    backend.copy_to_host(device_, value, &sum, sizeof(sum));
-    if (sum != static_cast<float>(membership.size))
-      fail(Code::kInternal, "NCCL: ", kTrial, " adds up ", membership.size, " ones to ", sum);
+    Trial sum = {};
+    backend.copy_to_host(device_, memory, sum.data(), sizeof(sum));
+    if (sum[0] != static_cast<float>(membership.size))
+      fail(Code::kInternal, "NCCL: ", kTrial, " adds up ", membership.size, " ones to ", sum[0]);
+    registers_ = sum[1] == sum[0];
   }
 
   void watch(const DeviceLibrary::Membership& membership) {
@@ -265,6 +320,33 @@ class NcclCollectives final : public DeviceCollectives {
   // The watch knows why there is none any more.
   void require_communicator(std::string_view what) const {
     if (communicator_ == nullptr) fail(Code::kAborted, "NCCL: ", what, ": the group has ended");
+  }
+
+  void register_memory_of(const std::vector<NcclStep>& steps) {
+    if (!registers_) return;
+    registrations_.remove_unused();
+    for (const NcclStep& step : steps) {
+      registrations_.add(step.source);
+      registrations_.add(step.target);
+    }
+  }
+
+  void* register_memory(const Buffer& memory) {
+    constexpr std::string_view kWhat = "registering memory";
+    void* handle = nullptr;
+    const auto submit = [&] {
+      const std::lock_guard lock(mutex_);
+      require_communicator(kWhat);
+      return ncclCommRegister(communicator_, memory.data, memory.bytes, &handle);
+    };
+    finish(submit(), kWhat, limit_);
+    return handle;
+  }
+
+  // Where an error has ended the group, NCCL has done it.
+  void deregister(void* handle) {
+    const std::lock_guard lock(mutex_);
+    if (communicator_ != nullptr) ncclCommDeregister(communicator_, handle);
   }
 
   void run_group(const std::vector<NcclStep>& steps, std::string_view kind) {
@@ -320,6 +402,7 @@ class NcclCollectives final : public DeviceCollectives {
   void leave() {
     if (communicator_ == nullptr) return;
     try {
+      registrations_.remove_all();
       finish(ncclCommFinalize(communicator_), "leaving the group", kLeaveLimit);
       ncclCommDestroy(std::exchange(communicator_, nullptr));
     } catch (const Error&) {
@@ -359,6 +442,10 @@ class NcclCollectives final : public DeviceCollectives {
   cudaEvent_t ready_ = nullptr;
   std::mutex mutex_;  // guards the communicator
   ncclComm_t communicator_ = nullptr;
+  bool registers_ = false;  // what is lent; the same on all ranks
+  Registrations registrations_{lent_memory(),
+                               [this](const Buffer& memory) { return register_memory(memory); },
+                               [this](void* handle) { deregister(handle); }};
   std::unordered_map<const void*, std::unique_ptr<Operation>> operations_;
   std::optional<OperationWatch> watch_;  // last: it uses everything else
 };

@@ -19,19 +19,25 @@ constexpr Device kGpu{DeviceType::kGpu, 0};
 constexpr int64_t kElements = 1 << 16;
 constexpr size_t kBytes = kElements * sizeof(float);
 
-// Sums of two ranks that have the same values, on the caller's stream or one of their own.
+// Sums of two ranks that have the same values, on the caller's stream or one of their own. They may
+// have memory for them.
 class Doubling final : public DeviceCollectives {
  public:
   explicit Doubling(std::unique_ptr<Stream> own = nullptr) : own_(std::move(own)) {}
 
   bool can_run(const Call&) const override { return true; }
+  std::shared_ptr<Buffer> allocate(size_t bytes) override {
+    return has_memory ? device_backend(kGpu.type).allocate(kGpu, bytes, "buckets") : nullptr;
+  }
   void start(const Call& call, Stream& stream, const void* token) override {
     if (own_ != nullptr) stream.synchronize();
-    for (const Segment& s : std::get<AllReduceCall>(call).segments)
+    for (const Segment& s : std::get<AllReduceCall>(call).segments) {
+      reduced = s.target;
       simulated::submit(own_ != nullptr ? *own_ : stream, [s] {
         for (int64_t i = 0; i < s.count; ++i)
           static_cast<float*>(s.target)[i] = 2 * static_cast<const float*>(s.source)[i];
       });
+    }
     started = token;
   }
   void wait(const void* token, Stream&) override {
@@ -42,7 +48,8 @@ class Doubling final : public DeviceCollectives {
   void check() override { ++checks; }
   void abort(const Error&) override {}
 
-  const void *started = nullptr, *waited = nullptr;
+  bool has_memory = false;
+  const void *started = nullptr, *waited = nullptr, *reduced = nullptr;
   int checks = 0;
 
  private:
@@ -88,6 +95,54 @@ TEST(DeviceReduction, TakesStagingMemoryOnlyForTheHost) {
     const size_t staged = simulated::staging_bytes() - before;
     EXPECT_GE(staged, kBytes);
     EXPECT_LT(staged, 2 * kBytes) << "run " << run << ": it is taken once";
+  }
+}
+
+TEST(DeviceReduction, WorksInMemoryOfTheCollectives) {
+  simulated::use_simulated_gpus(1);
+  auto two = std::make_unique<WithDoubling>();
+  two->doubling.has_memory = true;
+  std::shared_ptr<Buffer> buckets;
+  const auto allocate = [&](size_t bytes) { return buckets = two->doubling.allocate(bytes); };
+  Plan plan(trace(), {.device = kGpu, .bucket_memory = allocate});
+  EXPECT_EQ(plan.stats().bucket_bytes, kBytes);
+  const std::vector<Tensor> feeds = {Tensor::from<float>({3}, {1})};
+  const double sum = 1.5 * kElements;
+  for (int run = 1; run <= 2; ++run) {
+    EXPECT_NEAR(plan.run(feeds, {.communicator = two.get()})[0].item(), 2 * sum, 1e-3 * sum);
+    EXPECT_EQ(two->doubling.reduced, buckets->data);
+  }
+  two.reset();
+  buckets.reset();
+  EXPECT_NEAR(plan.run(feeds, {})[0].item(), sum, 1e-3 * sum) << "the memory stays";
+}
+
+TEST(DeviceReduction, WorksInTheArenaWhereTheCollectivesHaveNoMemory) {
+  simulated::use_simulated_gpus(1);
+  WithDoubling two;
+  const auto allocate = [&](size_t bytes) { return two.doubling.allocate(bytes); };
+  Plan plan(trace(), {.device = kGpu, .bucket_memory = allocate});
+  EXPECT_EQ(plan.stats().bucket_bytes, 0u);
+  EXPECT_GE(plan.stats().arena_bytes, kBytes);
+  const double sum = 1.5 * kElements;
+  EXPECT_NEAR(
+      plan.run(std::vector<Tensor>{Tensor::from<float>({3}, {1})}, {.communicator = &two})[0]
+          .item(),
+      2 * sum, 1e-3 * sum);
+}
+
+TEST(DeviceReduction, MemoryBeyondTheLimitIsNamed) {
+  simulated::use_simulated_gpus(1, kBytes / 2);
+  WithDoubling two;
+  two.doubling.has_memory = true;
+  const auto allocate = [&](size_t bytes) { return two.doubling.allocate(bytes); };
+  try {
+    Plan(trace(), {.device = kGpu, .bucket_memory = allocate});
+    FAIL() << "there was enough";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kResourceExhausted);
+    EXPECT_NE(error.message().find("buckets needs 256.00 KiB on gpu:0"), std::string::npos)
+        << error.message();
   }
 }
 

@@ -183,6 +183,38 @@ TEST_F(Nccl, MovesPartsOfAnySizes) {
   });
 }
 
+// Of the group that lent it, and of the next one; none where NCCL registers none.
+TEST_F(Nccl, WorksInMemoryThatItHasLent) {
+  constexpr int64_t kCount = 1 << 20;
+  const Tensor ones = Tensor::full(DType::kFloat32, {kCount}, 1);
+  const size_t bytes = ones.bytes();
+  std::vector<std::shared_ptr<Buffer>> kept(static_cast<size_t>(size()));
+  const auto reduce = [&](int rank, DeviceCollectives& device, Stream& stream,
+                          const std::shared_ptr<Buffer>& memory) {
+    if (memory == nullptr) return;
+    DeviceBackend& backend = device_backend(DeviceType::kGpu);
+    for (int step = 0; step < 3; ++step) {
+      backend.copy_from_host(stream.device(), ones.raw(), memory->data, bytes);
+      const Segment segment{memory->data, memory->data, kCount};
+      run_call(device, AllReduceCall{{&segment, 1}, DType::kFloat32, ReduceOp::kSum}, stream);
+      Tensor found(DType::kFloat32, {kCount});
+      backend.copy_to_host(stream.device(), memory->data, found.raw(), bytes);
+      for (const float x : found.values<float>())
+        ASSERT_EQ(x, static_cast<float>(size())) << "rank " << rank;
+    }
+  };
+  on_ranks([&](int rank, DeviceCollectives& device, Stream& stream) {
+    for (int time = 0; time < 3; ++time)  // each is given back when the next one is there
+      reduce(rank, device, stream, kept[static_cast<size_t>(rank)] = device.allocate(bytes));
+  });
+  for (const auto& memory : kept) EXPECT_EQ(memory == nullptr, kept[0] == nullptr);
+  connect();
+  on_ranks([&](int rank, DeviceCollectives& device, Stream& stream) {
+    reduce(rank, device, stream, kept[static_cast<size_t>(rank)]);
+  });
+  ranks_.reset();
+}
+
 TEST_F(Nccl, AbortIsTheErrorOfEverythingLater) {
   for (int r = 0; r < size(); ++r) ranks_->communicator(r).abort(Error(Code::kAborted, "enough"));
   for (int r = 0; r < size(); ++r) {
