@@ -37,6 +37,14 @@ int64_t bytes(int64_t count, DType dtype) {
   return count * static_cast<int64_t>(dtype_size(dtype));
 }
 
+// How many a list has that is cut, which may be all that differs.
+std::string count(std::span<const TensorSpec> specs) {
+  if (specs.size() <= kShown) return "";
+  size_t total = 0;
+  for (const TensorSpec& spec : specs) total += spec.bytes();
+  return str(specs.size(), " tensors of ", total, " bytes: ");
+}
+
 // A tensor by its dtype and shape. Without one there is no memory for the scalar that it seems.
 std::string tensor(DType dtype, const Shape& shape, const void* source) {
   const bool is_defined = source != nullptr || shape.num_elements() == 0;
@@ -63,11 +71,13 @@ struct Description {
                         : str("a barrier with topic ", c.topic);
   }
   std::string operator()(const AllReduceCall& c) const {
+    if (c.segments.empty()) return str("an all-reduce (", reduce_op_name(c.op), ") of no tensors");
     auto segment = c.segments.begin();
-    if (!c.shapes.empty())
-      return str("an all-reduce (", reduce_op_name(c.op), ") of ",
-                 list(c.shapes, [&](const Shape& shape) {
-                   return tensor(c.dtype, shape, (segment++)->source);
+    if (!c.specs.empty())
+      return str("an all-reduce (", reduce_op_name(c.op), ") of ", count(c.specs),
+                 list(c.specs, [&](const TensorSpec& spec) {
+                   return spec.dtype == c.dtype ? tensor(c.dtype, spec.shape, (segment++)->source)
+                                                : str(spec);
                  }));
     return str("an all-reduce (", reduce_op_name(c.op), ") of ", c.segments.size(), " ", c.dtype,
                " tensors with ", list(c.segments, [](const Segment& s) { return s.count; }),
@@ -83,7 +93,7 @@ struct Description {
   std::string operator()(const ReduceScatterCall& c) const {
     if (c.shape != nullptr)
       return str("a reduce-scatter (", reduce_op_name(c.op), ") of ",
-                 tensor(c.dtype, *c.shape, c.source));
+                 tensor(c.dtype, *c.shape, c.source), " in parts of ", list(c.counts), " elements");
     return str("a reduce-scatter (", reduce_op_name(c.op), ") of ", list(c.counts), " ", c.dtype,
                " elements");
   }
@@ -278,7 +288,10 @@ struct Content {
     reduction(c.op, c.dtype);
     hash.add(c.segments.size());
     for (const Segment& segment : c.segments) hash.add(static_cast<uint64_t>(segment.count));
-    for (const Shape& shape : c.shapes) hash.add(shape.dims());
+    for (const TensorSpec& spec : c.specs) {
+      hash.add(static_cast<uint64_t>(spec.dtype));
+      hash.add(spec.shape.dims());
+    }
   }
   void operator()(const ReduceCall& c) const {
     reduction(c.op, c.dtype);

@@ -9,8 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/collective/reduce_op.h"
-#include "core/tensor/dtype.h"
-#include "core/tensor/shape.h"
+#include "core/tensor/tensor.h"
 
 // The collectives: what one rank asks of its group. Memory belongs to the caller and must stay
 // until the call, or the wait for it, has returned. Parts lie one behind the other in rank order.
@@ -39,13 +38,14 @@ struct BarrierCall {
 // same on every run. Half types are added in float and rounded once; integers wrap around; NaN wins
 // a min or max; integers have no mean, floating numbers no bitwise op, bool no reduction.
 //
-// `shapes` are those of the segments, where the caller has tensors: shapes that differ are then a
+// `specs` are those of the caller's tensors, where it has some: the segments are those of `dtype`
+// among them, in their order, and the others go in calls of their own. Specs that differ are then a
 // mistake, although as many elements could be combined. All ranks give them, or none does.
 struct AllReduceCall {
   std::span<const Segment> segments;
   DType dtype;
   ReduceOp op;
-  std::span<const Shape> shapes = {};
+  std::span<const TensorSpec> specs = {};
 };
 
 // As AllReduceCall of one segment, but only rank `root` gets the result. `target` is not used
@@ -57,7 +57,7 @@ struct ReduceCall {
   DType dtype;
   ReduceOp op;
   int root;
-  const Shape* shape = nullptr;  // as AllReduceCall's
+  const Shape* shape = nullptr;  // as AllReduceCall's specs
 };
 
 // Combines vectors of as many elements as `counts` adds up to; rank r gets elements of its own
@@ -68,7 +68,7 @@ struct ReduceScatterCall {
   std::span<const int64_t> counts;
   DType dtype;
   ReduceOp op;
-  const Shape* shape = nullptr;  // of the whole; as AllReduceCall's
+  const Shape* shape = nullptr;  // of the whole; as AllReduceCall's specs
 };
 
 // Copies from `source` on rank `root` to `target` on every rank. `source` is not read elsewhere; on

@@ -4,9 +4,12 @@
 #include <cstring>
 #include <exception>
 #include <numeric>
+#include <optional>
 #include <utility>
 
+#include "core/base/comma_separated.h"
 #include "core/collective/split.h"
+#include "strategies/collective/all_reduce_calls.h"
 #include "strategies/collective/tensor_header.h"
 
 namespace cohort::collective {
@@ -29,6 +32,18 @@ std::vector<int64_t> divided(int64_t rows, int size) {
 
 void scale(std::vector<int64_t>& parts, int64_t factor) {
   for (int64_t& part : parts) part *= factor;
+}
+
+// Ends the group where `rows` are not those of the tensor.
+void check_division(Communicator& group, const TensorSpec& spec, std::span<const int64_t> rows) {
+  if (std::ssize(rows) == group.size() && std::ranges::min(rows) >= 0 &&
+      std::accumulate(rows.begin(), rows.end(), int64_t{0}) == spec.shape[0])
+    return;
+  const Error mistake(Code::kInvalidArgument,
+                      str("rank ", group.rank(), " divides ", spec, " among ", group.size(),
+                          " ranks into ", comma_separated(rows), " rows"));
+  group.abort(mistake);
+  throw mistake;
 }
 
 // Of all ranks; what may be put one behind the other.
@@ -98,6 +113,10 @@ Tensor all_reduce(Communicator& group, const Tensor& value, ReduceOp op) {
   return start_all_reduce(group, value, op).wait();
 }
 
+std::vector<Tensor> all_reduce(Communicator& group, std::span<const Tensor> values, ReduceOp op) {
+  return start_all_reduce(group, values, op).wait();
+}
+
 Tensor reduce(Communicator& group, const Tensor& value, int root, ReduceOp op) {
   Tensor result;
   if (group.rank() == root) result = Tensor(value.dtype(), value.shape());
@@ -107,11 +126,20 @@ Tensor reduce(Communicator& group, const Tensor& value, int root, ReduceOp op) {
 }
 
 Tensor reduce_scatter(Communicator& group, const Tensor& value, ReduceOp op) {
+  const int64_t rows = value.shape().rank() > 0 ? value.shape()[0] : 0;
+  return reduce_scatter(group, value, divided(rows, group.size()), op);
+}
+
+Tensor reduce_scatter(Communicator& group, const Tensor& value, std::span<const int64_t> rows,
+                      ReduceOp op) {
   const Shape& shape = value.shape();
-  const bool has_rows = shape.rank() > 0;  // else the call is refused, on all ranks
-  auto counts = divided(has_rows ? shape[0] : 0, group.size());
-  Tensor result(value.dtype(), has_rows ? shape.with_dim(0, counts[at(group.rank())]) : shape);
-  if (has_rows) scale(counts, shape.count(1, shape.rank()));
+  std::vector<int64_t> counts(rows.begin(), rows.end());
+  Tensor result;
+  if (shape.rank() > 0) {  // else the call is refused, on all ranks
+    check_division(group, value.spec(), rows);
+    result = Tensor(value.dtype(), shape.with_dim(0, rows[at(group.rank())]));
+    scale(counts, shape.count(1, shape.rank()));
+  }
   group.run(ReduceScatterCall{value.raw(), result.raw(), counts, value.dtype(), op, &shape});
   return result;
 }
@@ -197,8 +225,9 @@ Message receive(Communicator& group, int source, int tag) {
   return message;
 }
 
-struct Pending::Work {
-  Work(Communicator& group, const Tensor& value) : group(group), value(value) {}
+struct PendingTensors::Work {
+  Work(Communicator& group, std::span<const Tensor> values)
+      : group(group), values(values.begin(), values.end()) {}
   ~Work() {
     // Those who wait for what would have come next would never be told.
     if (std::uncaught_exceptions() > exceptions && !is_done())
@@ -226,51 +255,55 @@ struct Pending::Work {
 
   const int exceptions = std::uncaught_exceptions();  // those that are not of what it is in
   Communicator& group;
-  const Tensor value;
-  Tensor result;
-  Segment segment = {};             // of a reduction
+  const std::vector<Tensor> values;
+  std::vector<Tensor> results;
+  std::optional<AllReduceCalls> reductions;
   TensorHeader header;              // of a send
   std::vector<int64_t> operations;  // not waited for
 };
 
-Pending::Pending(std::unique_ptr<Work> work) : work_(std::move(work)) {}
-Pending::Pending(Pending&&) noexcept = default;
-Pending::~Pending() = default;
+PendingTensors::PendingTensors(std::unique_ptr<Work> work) : work_(std::move(work)) {}
+PendingTensors::PendingTensors(PendingTensors&&) noexcept = default;
+PendingTensors::~PendingTensors() = default;
 
-Pending& Pending::operator=(Pending other) noexcept {
+PendingTensors& PendingTensors::operator=(PendingTensors other) noexcept {
   std::swap(work_, other.work_);
   return *this;
 }
 
-Tensor Pending::wait() {
+std::vector<Tensor> PendingTensors::wait() {
   if (work_ == nullptr) fail(Code::kFailedPrecondition, "what was started is waited for once");
   const std::unique_ptr<Work> work = std::move(work_);
   while (!work->operations.empty()) work->finish_one();
-  return work->result;
+  return std::move(work->results);
 }
 
-bool Pending::is_done() const { return work_ == nullptr || work_->is_done(); }
+bool PendingTensors::is_done() const { return work_ == nullptr || work_->is_done(); }
+
+PendingTensors start_all_reduce(Communicator& group, std::span<const Tensor> values, ReduceOp op) {
+  auto work = std::make_unique<PendingTensors::Work>(group, values);
+  for (const Tensor& value : values) work->results.emplace_back(value.dtype(), value.shape());
+  work->reductions.emplace(work->values, work->results, op);
+  for (const AllReduceCall& call : work->reductions->calls())
+    work->operations.push_back(group.start(call));
+  return PendingTensors(std::move(work));
+}
 
 Pending start_all_reduce(Communicator& group, const Tensor& value, ReduceOp op) {
-  auto work = std::make_unique<Pending::Work>(group, value);
-  work->result = Tensor(value.dtype(), value.shape());
-  work->segment = {work->value.raw(), work->result.raw(), value.num_elements()};
-  work->operations.push_back(group.start(
-      AllReduceCall{{&work->segment, 1}, value.dtype(), op, {&work->value.shape(), 1}}));
-  return Pending(std::move(work));
+  return Pending(start_all_reduce(group, {&value, 1}, op));
 }
 
 // What describes the tensor goes before it, under the same tag.
 Pending start_send(Communicator& group, const Tensor& value, int destination, int tag) {
   if (!value.defined()) invalid("a tensor that is sent has to be defined");
-  auto work = std::make_unique<Pending::Work>(group, value);
-  work->result = value;
+  auto work = std::make_unique<PendingTensors::Work>(group, std::span(&value, 1));
+  work->results = work->values;
   work->header = header_of(value);
   work->operations.push_back(
       group.start_send({&work->header, sizeof work->header, destination, tag}));
   work->operations.push_back(
-      group.start_send({work->value.raw(), static_cast<int64_t>(value.bytes()), destination, tag}));
-  return Pending(std::move(work));
+      group.start_send({value.raw(), static_cast<int64_t>(value.bytes()), destination, tag}));
+  return Pending(PendingTensors(std::move(work)));
 }
 
 std::string broadcast_bytes(Communicator& group, std::string_view bytes, int root) {

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/collective/communicator.h"
@@ -20,11 +22,18 @@ namespace cohort::collective {
 
 // Combines the elements of all ranks' tensors, whose dtypes and shapes are equal.
 Tensor all_reduce(Communicator& group, const Tensor& value, ReduceOp op = ReduceOp::kSum);
+// The same for many tensors, or none, of any dtypes: values[i] with those of the other ranks, in
+// one collective for each dtype.
+std::vector<Tensor> all_reduce(Communicator& group, std::span<const Tensor> values,
+                               ReduceOp op = ReduceOp::kSum);
 // As all_reduce, but only rank `root` gets a tensor; others get one that is not defined().
 Tensor reduce(Communicator& group, const Tensor& value, int root, ReduceOp op = ReduceOp::kSum);
 // As all_reduce, of which each rank gets a part: rows along the first axis in rank order, as many
 // for each as there are, and one more for the first ranks where they do not divide.
 Tensor reduce_scatter(Communicator& group, const Tensor& value, ReduceOp op = ReduceOp::kSum);
+// The same with rows[r] rows for rank r; the numbers are equal on all ranks.
+Tensor reduce_scatter(Communicator& group, const Tensor& value, std::span<const int64_t> rows,
+                      ReduceOp op = ReduceOp::kSum);
 
 // The tensor of rank `root`. Others' `value` is not looked at.
 Tensor broadcast(Communicator& group, const Tensor& value, int root);
@@ -48,30 +57,49 @@ struct Message {
 };
 Message receive(Communicator& group, int source = kAnyRank, int tag = kAnyTag);
 
+class Pending;
+
 // What goes on in the background. Its tensors live until it has ended; who never waits waits in the
 // destructor, or where another one is assigned, which keep errors to themselves. An exception that
 // destroys it before it has ended ends the group on all ranks (kAborted), so that none waits for
 // what this one would have done next.
-class Pending {
+class PendingTensors {
  public:
-  Pending(Pending&&) noexcept;
-  Pending& operator=(Pending other) noexcept;
-  ~Pending();
-  // The result, of a send its tensor; once.
-  Tensor wait();
+  PendingTensors(PendingTensors&&) noexcept;
+  PendingTensors& operator=(PendingTensors other) noexcept;
+  ~PendingTensors();
+  // The results; once.
+  std::vector<Tensor> wait();
   // Whether `wait` would return or throw at once.
   bool is_done() const;
 
  private:
   struct Work;
-  explicit Pending(std::unique_ptr<Work> work);
-  friend Pending start_all_reduce(Communicator& group, const Tensor& value, ReduceOp op);
+  explicit PendingTensors(std::unique_ptr<Work> work);
+  friend PendingTensors start_all_reduce(Communicator& group, std::span<const Tensor> values,
+                                         ReduceOp op);
   friend Pending start_send(Communicator& group, const Tensor& value, int destination, int tag);
 
   std::unique_ptr<Work> work_;  // null when it has been waited for
 };
-// The group outlives the result, and `value` is not written to until then.
+// The same of a single tensor.
+class Pending {
+ public:
+  // The result, of a send its tensor; once.
+  Tensor wait() { return tensor_.wait()[0]; }
+  bool is_done() const { return tensor_.is_done(); }
+
+ private:
+  explicit Pending(PendingTensors tensor) : tensor_(std::move(tensor)) {}
+  friend Pending start_all_reduce(Communicator& group, const Tensor& value, ReduceOp op);
+  friend Pending start_send(Communicator& group, const Tensor& value, int destination, int tag);
+
+  PendingTensors tensor_;
+};
+// The group outlives the result, and what is reduced is not written to until then.
 Pending start_all_reduce(Communicator& group, const Tensor& value, ReduceOp op = ReduceOp::kSum);
+PendingTensors start_all_reduce(Communicator& group, std::span<const Tensor> values,
+                                ReduceOp op = ReduceOp::kSum);
 // As send, for ranks that send to each other before they receive.
 Pending start_send(Communicator& group, const Tensor& value, int destination, int tag = 0);
 

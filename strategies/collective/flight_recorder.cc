@@ -31,8 +31,10 @@ Record record_of(const Call& call) {
         if constexpr (requires { own.op; }) record.op = own.op;
         if constexpr (requires { own.shape; })
           if (own.shape != nullptr) record.shape = *own.shape;
-        if constexpr (requires { own.shapes; })
-          if (!own.shapes.empty()) record.shape = own.shapes[0];
+        if constexpr (requires { own.specs; })
+          if (const auto spec = std::ranges::find(own.specs, own.dtype, &TensorSpec::dtype);
+              spec != own.specs.end())
+            record.shape = spec->shape;
       },
       call);
   return record;

@@ -15,6 +15,7 @@
 #include "core/base/random.h"
 #include "core/base/threads.h"
 #include "core/collective/split.h"
+#include "strategies/collective/all_reduce_calls.h"
 #include "strategies/collective/tensor_header.h"
 
 namespace cohort::collective {
@@ -359,17 +360,8 @@ void average(Communicator& group, std::span<Tensor> tensors, int64_t round) {
     for (int r = 1; r < group.size(); ++r) check_words(words[0], 0, words[at(r)], r);
     if (std::ranges::any_of(words, [&](const Word& word) { return word.specs != words[0].specs; }))
       name_difference(group, headers);
-    for (const DType dtype :
-         {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16}) {
-      std::vector<Segment> segments;
-      std::vector<Shape> shapes;
-      for (Tensor& tensor : tensors) {
-        if (tensor.dtype() != dtype) continue;
-        segments.push_back({tensor.raw(), tensor.raw(), tensor.num_elements()});
-        shapes.push_back(tensor.shape());
-      }
-      if (!segments.empty()) group.run(AllReduceCall{segments, dtype, ReduceOp::kMean, shapes});
-    }
+    const AllReduceCalls means(tensors, tensors, ReduceOp::kMean);
+    for (const AllReduceCall& call : means.calls()) group.run(call);
   });
 }
 

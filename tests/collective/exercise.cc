@@ -159,8 +159,8 @@ void Exercise::make_barrier() { call_ = BarrierCall{}; }
 
 void Exercise::make_all_reduce() {
   draw_reduction();
-  const uint64_t segments = stream_.below(6);
-  for (uint64_t s = 0; s <= segments; ++s) {
+  const uint64_t segments = stream_.below(7);
+  for (uint64_t s = 0; s < segments; ++s) {
     const uint64_t seed = seed_ + s;
     const int64_t count = draw_count();
     const uint64_t memory = stream_.below(4);

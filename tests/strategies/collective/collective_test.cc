@@ -62,6 +62,97 @@ TEST_P(CollectiveTest, ReducesToAllToOneAndToParts) {
   });
 }
 
+TEST_P(CollectiveTest, ReducesToPartsOfUnequalRows) {
+  on_all(3, [](int rank, Communicator& group) {
+    const std::vector<int64_t> rows{1, 0, 3};
+    const Tensor part = reduce_scatter(group, counting(4, static_cast<float>(rank)), rows);
+    EXPECT_EQ(part.shape(), (Shape{rows[static_cast<size_t>(rank)], 2}));
+    if (rank == 2) {
+      EXPECT_THAT(values_of(part), ElementsAre(9, 12, 15, 18, 21, 24));
+    }
+  });
+}
+
+TEST_P(CollectiveTest, RowsThatAreNotTheTensorsOrDifferAreAnErrorOnAllRanks) {
+  const std::vector<int64_t> usual{1, 0, 3};
+  const std::pair<std::vector<int64_t>, const char*> others[] = {
+      {{1, 0, 2}, "rank 1 divides float32[4,2] among 3 ranks into 1, 0, 2 rows"},
+      {{5, 0, -1}, "into 5, 0, -1 rows"},
+      {{4}, "into 4 rows"},
+      {{3, 0, 1}, "float32[4,2] in parts of 6, 0, 2 elements"}};
+  for (const auto& [rows, text] : others)
+    on_all(3, [&, rows = rows, text = text](int rank, Communicator& group) {
+      const Error error = testing::error_of(
+          [&] { reduce_scatter(group, counting(4, 1), rank == 1 ? rows : usual); });
+      EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+      EXPECT_THAT(error.message(), HasSubstr(text));
+    });
+}
+
+TEST_P(CollectiveTest, ReducesManyTensorsAtOnce) {
+  on_all(3, [](int rank, Communicator& group) {
+    std::vector<Tensor> own;
+    for (int64_t i = 0; i < 300; ++i)
+      own.push_back(Tensor::full(i % 3 == 0 ? DType::kInt64 : DType::kFloat32, {i % 5, 2},
+                                 static_cast<double>(i + rank)));
+    PendingTensors started = start_all_reduce(group, own, ReduceOp::kMax);
+    const std::vector<Tensor> sums = all_reduce(group, own);
+    const std::vector<Tensor> most = started.wait();
+    ASSERT_EQ(sums.size(), own.size());
+    ASSERT_EQ(most.size(), own.size());
+    for (size_t i = 0; i < own.size(); ++i) {
+      const auto number = static_cast<double>(i);
+      const auto expect = [&](const Tensor& result, double value) {
+        EXPECT_EQ(to_string(result),
+                  to_string(Tensor::full(own[i].dtype(), own[i].shape(), value)));
+      };
+      expect(sums[i], 3 * number + 3);
+      expect(most[i], number + 2);
+      expect(own[i], number + rank);
+    }
+    EXPECT_EQ(testing::error_of([&] { started.wait(); }).code(), Code::kFailedPrecondition);
+    EXPECT_TRUE(all_reduce(group, std::vector<Tensor>{}).empty());
+    barrier(group);
+  });
+}
+
+TEST_P(CollectiveTest, ManyTensorsTakeOneCollectiveForEachDtype) {
+  on_all(2, [](int /*rank*/, Communicator& group) {
+    const Tensor a = counting(3, 1), b = Tensor::scalar<int32_t>(7);
+    std::vector<int64_t> bytes;  // moved by each collective
+    group.set_observer([&](const CommunicationEvent& event) { bytes.push_back(event.bytes); });
+    all_reduce(group, std::vector<Tensor>{a, b, a, b, a});
+    EXPECT_THAT(bytes, ElementsAre(3 * 24, 2 * 4));
+  });
+}
+
+// One rank's tensors against another's, and how each is named.
+TEST_P(CollectiveTest, OtherTensorsThanOthersAreAnErrorOnAllRanksThatNamesBoth) {
+  const Tensor a = counting(3, 1), b = counting(2, 1), whole = Tensor::scalar<int32_t>(7);
+  struct Case {
+    std::vector<Tensor> first, others;
+    const char *of_first, *of_others;
+  };
+  const Case cases[] = {
+      {{a, b}, {a}, "float32[3,2], float32[2,2]", "of float32[3,2]"},
+      {{a, whole}, {a}, "of float32[3,2], int32[]", "of float32[3,2]"},
+      {{a}, {}, "of float32[3,2]", "of no tensors"},
+      {{a, b}, {b, a}, "float32[3,2], float32[2,2]", "float32[2,2], float32[3,2]"},
+      // Those of each dtype would fit.
+      {{a, whole, a}, {a, a, whole}, "float32[3,2], int32[], ", "float32[3,2], float32[3,2], "},
+      {{a, Tensor()}, {a, Tensor::scalar(1.0f)}, "an undefined tensor", "float32"},
+      {std::vector<Tensor>(20, a), std::vector<Tensor>(21, a),
+       "of 20 tensors of 480 bytes: ", "of 21 tensors of 504 bytes: "}};
+  for (const Case& c : cases)
+    on_all(3, [&](int rank, Communicator& group) {
+      const Error error =
+          testing::error_of([&] { all_reduce(group, rank == 1 ? c.first : c.others); });
+      EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+      EXPECT_THAT(error.message(), HasSubstr(c.of_first));
+      EXPECT_THAT(error.message(), HasSubstr(c.of_others));
+    });
+}
+
 TEST_P(CollectiveTest, GathersWhatHasUnequalRows) {
   on_all(4, [](int rank, Communicator& group) {
     const Tensor own = counting(rank, static_cast<float>(10 * rank));  // rank 0 has none

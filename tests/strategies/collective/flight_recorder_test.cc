@@ -279,8 +279,9 @@ TEST(FlightRecorderTest, ShowsTheOpAndTheShapeOfTheFirstTensor) {
   std::vector<float> values(6);
   const Segment segments[] = {{values.data(), values.data(), 4},
                               {values.data() + 4, values.data() + 4, 2}};
-  const Shape shapes[] = {{2, 2}, {2}};
-  group[0]->run(AllReduceCall{segments, DType::kFloat32, ReduceOp::kMax, shapes});
+  const TensorSpec specs[] = {
+      {DType::kInt32, {3}}, {DType::kFloat32, {2, 2}}, {DType::kFloat32, {2}}};
+  group[0]->run(AllReduceCall{segments, DType::kFloat32, ReduceOp::kMax, specs});
   group[0]->reduce(values.data(), values.data(), 6, DType::kFloat32, ReduceOp::kMean, 0);
   group[0]->abort(Error(Code::kAborted, "enough"));
   ASSERT_EQ(tables.size(), 1u);
