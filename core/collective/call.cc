@@ -31,8 +31,6 @@ int64_t elements(const AllReduceCall& c) {
                          [](int64_t total, const Segment& s) { return total + s.count; });
 }
 
-std::string purpose(std::string_view topic) { return topic.empty() ? "" : str(" for ", topic); }
-
 int64_t bytes(int64_t count, DType dtype) {
   return count * static_cast<int64_t>(dtype_size(dtype));
 }
@@ -67,8 +65,8 @@ struct Kind {
 
 struct Description {
   std::string operator()(const BarrierCall& c) const {
-    return c.topic == 0 ? str("a barrier", purpose(c.purpose))
-                        : str("a barrier with topic ", c.topic);
+    if (c.topic != 0) return str("a barrier with topic ", c.topic);
+    return c.purpose.empty() ? "a barrier" : str("a barrier for ", c.purpose);
   }
   std::string operator()(const AllReduceCall& c) const {
     if (c.segments.empty()) return str("an all-reduce (", reduce_op_name(c.op), ") of no tensors");
@@ -98,10 +96,13 @@ struct Description {
                " elements");
   }
   std::string operator()(const BroadcastCall& c) const {
-    return str("a broadcast of ", c.bytes, " bytes from rank ", c.root, purpose(c.topic));
+    const std::string what =
+        c.topic.empty() ? str("a broadcast of ", c.bytes, " bytes") : std::string(c.topic);
+    return str(what, " from rank ", c.root);
   }
   std::string operator()(const AllGatherCall& c) const {
-    return str("an all-gather of ", list(c.bytes), " bytes", purpose(c.topic));
+    return c.topic.empty() ? str("an all-gather of ", list(c.bytes), " bytes")
+                           : str("an exchange for ", c.topic);
   }
   std::string operator()(const GatherCall& c) const {
     return str("a gather of ", list(c.bytes), " bytes to rank ", c.root);

@@ -15,7 +15,7 @@
 // until the call, or the wait for it, has returned. Parts lie one behind the other in rank order.
 // Sizes are those of all ranks, so that every rank knows them: whoever does not, gathers them
 // first, and says in a `topic`, a literal, what for: different ones are a mistake, so that no size
-// is taken for what another call moves.
+// is taken for what another call moves. Messages name the call by it.
 namespace cohort {
 
 // A part of a bucket: `count` elements that a rank reads from `source` and whose result goes to

@@ -17,7 +17,13 @@
 //
 // Where ranks need not know beforehand what others give, they tell each other dtypes and shapes
 // first. What does not fit is then kInvalidArgument on every rank, names both sides, and leaves the
-// group as it was; in a reduction it ends the group.
+// group as it was.
+//
+// Any other mistake is kInvalidArgument on every rank, too, but ends the group: tensors that differ
+// in a reduction, and what a rank alone can see to be wrong, as an integer mean or a root that is
+// none of the ranks. A rank that threw by itself, caught that and went on would be a call behind
+// the others, where the next one may well fit: a wrong number. Check beforehand what the program
+// may get wrong. Only a message is refused on its own rank, and leaves the group as it was.
 namespace cohort::collective {
 
 // Combines the elements of all ranks' tensors, whose dtypes and shapes are equal.

@@ -242,6 +242,43 @@ TEST_P(CollectiveTest, ReductionsOfOtherShapesAreAnErrorOnAllRanksThatNamesBoth)
       });
 }
 
+// Else a rank that has caught its own error would meet the others one call later.
+TEST_P(CollectiveTest, WhatOneRankAloneSeesToBeWrongIsAnErrorOnAllAndEndsTheGroup) {
+  using Work = std::function<void(Communicator&)>;
+  struct Mistake {
+    Work wrong, usual;
+    const char* text;
+  };
+  const Tensor whole = Tensor::zeros(DType::kInt32, {2}), flags = Tensor::zeros(DType::kBool, {2});
+  const auto mean = [&](Communicator& group) { all_reduce(group, whole, ReduceOp::kMean); };
+  const Mistake mistakes[] = {
+      {mean, [&](Communicator& group) { all_reduce(group, whole); },
+       "an all-reduce (mean) of int32[2]"},
+      {mean, mean, "the mean needs a floating dtype, got int32"},
+      {[&](Communicator& group) { start_all_reduce(group, flags).wait(); },
+       [&](Communicator& group) { start_all_reduce(group, whole).wait(); },
+       "an all-reduce (sum) of bool[2]"},
+      {[&](Communicator& group) { reduce(group, whole, 5); },
+       [&](Communicator& group) { reduce(group, whole, 0); },
+       "a reduce (sum) of int32[2] to rank 5"},
+      {[&](Communicator& group) { broadcast(group, whole, 5); },
+       [&](Communicator& group) { broadcast(group, whole, 0); }, " broadcast from rank 5"},
+      {[&](Communicator& group) { scatter(group, whole, -1); },
+       [&](Communicator& group) { scatter(group, whole, 0); }, " scatter from rank -1"},
+      {[&](Communicator& group) { gather(group, whole, 3); },
+       [&](Communicator& group) { gather(group, whole, 0); }, " to rank 3"},
+      {[&](Communicator& group) { broadcast_bytes(group, "x", 3); },
+       [&](Communicator& group) { broadcast_bytes(group, "x", 0); },
+       " broadcast_bytes from rank 3"}};
+  for (const auto& [wrong, usual, text] : mistakes)
+    on_all(3, [&, wrong = wrong, usual = usual, text = text](int rank, Communicator& group) {
+      const Error error = testing::error_of([&] { (rank == 1 ? wrong : usual)(group); });
+      EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.what();
+      EXPECT_THAT(error.message(), HasSubstr(text));
+      EXPECT_EQ(testing::error_of([&] { usual(group); }).message(), error.message());
+    });
+}
+
 TEST_P(CollectiveTest, ExchangesTensorsOfAnyKind) {
   on_all(3, [](int rank, Communicator& group) {
     std::vector<Tensor> out;
