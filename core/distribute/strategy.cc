@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <numeric>
 
 #include "core/base/random.h"
 #include "core/distribute/replica_scope.h"
+#include "core/distribute/step_profile.h"
 #include "core/tensor/specs_of.h"
 
 namespace cohort {
@@ -41,6 +43,7 @@ struct Strategy::State {
   std::mutex running;
   const std::shared_ptr<const void> life = std::make_shared<char>();
   std::atomic<bool> was_entered = false;
+  StepProfile profile{profiled_steps_of(std::getenv("COHORT_PROFILE"))};
   static std::atomic<uint64_t> next_id;
 };
 std::atomic<uint64_t> Strategy::State::next_id = 1;
@@ -118,6 +121,7 @@ PerReplica<std::vector<Tensor>> Strategy::run(const Function& function,
   require_cross_replica("run", "call the function's body itself");
   const RunOptions seeded = with_seed(options);
   const std::lock_guard one_at_a_time(state_->running);
+  const StepProfile::Step profiled(state_->profile, workers());
   together(workers(), [&] { require_inputs(function, inputs); });
   std::vector<Signature> local;
   for (const auto& tensors : inputs) local.push_back(specs_of(tensors));
