@@ -62,6 +62,7 @@ Reachability probe_one(const Address& address, std::chrono::milliseconds timeout
 struct Probes {
   std::vector<Address> addresses;
   std::chrono::milliseconds timeout{};
+  Examination examine;
   std::mutex mutex;
   std::condition_variable changed;
   size_t next = 0, done = 0;
@@ -72,7 +73,9 @@ struct Probes {
     while (next < addresses.size()) {
       const size_t i = next++;
       lock.unlock();
+      const auto deadline = Clock::now() + timeout;
       Reachability result = probe_one(addresses[i], timeout);
+      if (result.reachable && examine) result = examine(addresses[i], std::move(result), deadline);
       lock.lock();
       results[i] = std::move(result);
       ++done;
@@ -89,11 +92,12 @@ struct Probes {
 }  // namespace
 
 std::vector<Reachability> probe(const std::vector<Address>& addresses,
-                                std::chrono::milliseconds timeout) {
+                                std::chrono::milliseconds timeout, const Examination& examine) {
   constexpr size_t kMostThreads = 128;
   const auto probes = std::make_shared<Probes>();
   probes->addresses = addresses;
   probes->timeout = timeout;
+  probes->examine = examine;
   probes->results.assign(addresses.size(), {false, "the name is still being looked up"});
   const size_t threads = std::min(addresses.size(), kMostThreads);
   for (std::thread& thread : start_threads(

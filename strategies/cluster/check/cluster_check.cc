@@ -10,7 +10,9 @@
 #include "core/base/quote.h"
 #include "strategies/cluster/coordination/endpoint.h"
 #include "strategies/cluster/coordination/job_id.h"
+#include "strategies/cluster/coordination/leader_question.h"
 #include "strategies/cluster/coordination/own_host.h"
+#include "strategies/cluster/coordination/roster.h"
 #include "strategies/cluster/coordination/security.h"
 #include "strategies/cluster/settings.h"
 #include "strategies/collective/settings.h"
@@ -80,8 +82,27 @@ bool is_own(const ClusterCheck::Peer& peer, const ClusterResolver& resolver) {
   return peer.name == own_name(resolver);
 }
 
+// Asks the leader what a task is asked for that joins, where tasks join one: those of a cluster
+// with parameter servers do not.
+Examination examination_by_leader(const ClusterCheck& check, const std::string& job_id,
+                                  const coordination::Security& security) {
+  const ClusterResolver& resolver = *check.cluster.resolver;
+  if (!check.world || !resolver.leader() || resolver.cluster_spec().num_tasks("ps") > 0) return {};
+  return [roster = coordination::Roster(resolver), job_id, security](
+             const Address& address, Reachability reached, auto deadline) -> Reachability {
+    if (address != *roster.leader()) return reached;
+    try {
+      reached.detail += "; " + coordination::ask_leader(roster, job_id, security, deadline);
+      return reached;
+    } catch (const Error& error) {
+      const bool is_final = error.code() != Code::kUnavailable;
+      return {false, error.message(), is_final ? std::optional(error) : std::nullopt};
+    }
+  };
+}
+
 void try_peers(std::vector<ClusterCheck::Peer>& peers, const ClusterResolver& resolver,
-               std::chrono::milliseconds timeout) {
+               std::chrono::milliseconds timeout, const Examination& examine) {
   std::vector<Address> addresses;
   std::vector<ClusterCheck::Peer*> others;
   for (ClusterCheck::Peer& peer : peers) {
@@ -93,7 +114,7 @@ void try_peers(std::vector<ClusterCheck::Peer>& peers, const ClusterResolver& re
       others.push_back(&peer);
     }
   }
-  auto results = probe(addresses, timeout);
+  auto results = probe(addresses, timeout, examine);
   for (size_t i = 0; i < others.size(); ++i) others[i]->reachability = std::move(results[i]);
 }
 
@@ -136,6 +157,8 @@ std::optional<Error> refusal_of(const ClusterCheck& check, const coordination::S
     // Of a name that is not known it is said already that it cannot be reached.
     if (error.code() != Code::kUnavailable) return error;
   }
+  for (const ClusterCheck::Peer& peer : check.peers)
+    if (peer.reachability.refusal) return peer.reachability.refusal;
   return {};
 }
 
@@ -144,13 +167,14 @@ std::optional<Error> refusal_of(const ClusterCheck& check, const coordination::S
 ClusterCheck check_cluster(ResolvedCluster cluster, std::chrono::milliseconds timeout,
                            const Environment& environment) {
   const coordination::Security security({}, false, environment);
-  coordination::given_job_id(environment);
+  const std::string job_id = coordination::given_job_id(environment);
   check_collective_settings(environment);
   ClusterCheck check{.cluster = std::move(cluster), .settings = settings_in(environment)};
   find_world(check);
   if (timeout.count() == 0) return check;
   check.peers = peers_of(*check.cluster.resolver);
-  try_peers(check.peers, *check.cluster.resolver, timeout);
+  try_peers(check.peers, *check.cluster.resolver, timeout,
+            examination_by_leader(check, job_id, security));
   if (!check.refusal) check.refusal = refusal_of(check, security);
   return check;
 }

@@ -25,20 +25,37 @@ Error mismatch(std::string_view what, const Theirs& theirs, const Ours& ours,
 
 }  // namespace
 
-void LeaderState::join(const ConnectionPtr& from, const proto::Join& join, Time now) {
-  if (const auto error = refusal(join)) return refuse(from, join.rank(), *error, now);
+bool LeaderState::fits(const ConnectionPtr& from, const proto::Join& join, Time now) {
+  if (const auto error = refusal(join)) {
+    refuse(from, join.rank(), *error, now);
+    return false;
+  }
   if (join.cluster_hash() != roster_.cluster_hash()) {
-    return refuse(
-        from, join.rank(),
-        mismatch("cluster hash", in_hex(join.cluster_hash()), in_hex(roster_.cluster_hash()),
-                 "all tasks must be given the same cluster, as in TF_CONFIG"),
-        now, told_cluster_);
+    refuse(from, join.rank(),
+           mismatch("cluster hash", in_hex(join.cluster_hash()), in_hex(roster_.cluster_hash()),
+                    "all tasks must be given the same cluster, as in TF_CONFIG"),
+           now, told_cluster_);
+    return false;
   }
   try {
     from->tasks().check(job_id_, name(join.rank()));
   } catch (const Error& error) {
-    return refuse(from, join.rank(), error, now);
+    refuse(from, join.rank(), error, now);
+    return false;
   }
+  return true;
+}
+
+void LeaderState::tell_whether_it_fits(const ConnectionPtr& from, const proto::Join& join,
+                                       Time now) {
+  if (!fits(from, join, now)) return;
+  if (phase_ != Phase::kGathering || members_.contains(join.rank())) return turn_away(from);
+  from->send(waiting_message());
+  from->finish();
+}
+
+void LeaderState::join(const ConnectionPtr& from, const proto::Join& join, Time now) {
+  if (!fits(from, join, now)) return;
   const int rank = join.rank();
   const auto member = members_.find(rank);
   if (member == members_.end()) return admit(from, rank, join.incarnation(), now);

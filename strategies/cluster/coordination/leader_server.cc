@@ -167,7 +167,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
 
     void OnReadDone(bool ok) override {
       if (!ok) return end();
-      if (incoming_.has_join()) join();
+      if (incoming_.has_join() || incoming_.has_ask()) join();
       service_.received(self_, incoming_);
       incoming_.Clear();
       std::lock_guard lock(mutex_);
@@ -223,7 +223,7 @@ class LeaderServer::Service : public proto::Coordination::CallbackService {
       if (std::exchange(finished_, true)) return;
       if (has_joined_) return Finish(grpc::Status::OK);
       Finish({grpc::StatusCode::INVALID_ARGUMENT,
-              str("expected a Join first, of at most ", kMaxFirstMessageBytes, " bytes")});
+              str(kJoinExpected, ", of at most ", kMaxFirstMessageBytes, " bytes")});
     }
 
     Service& service_;

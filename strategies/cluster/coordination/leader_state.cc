@@ -41,6 +41,7 @@ void LeaderState::listen_to(const ConnectionPtr& from, const proto::FromMember& 
   // Others are those that have been finished, and claimants, which have nothing to say.
   if (!strangers_.erase(from)) return;
   if (message.has_join()) return join(from, message.join(), now);
+  if (message.has_ask()) return tell_whether_it_fits(from, message.ask(), now);
   from->finish();
 }
 
@@ -77,6 +78,7 @@ void LeaderState::handle(int rank, const proto::FromMember& message, Time now) {
                             " has left the job without leave(), as after an error of its own"),
                         name(rank)));
     case proto::FromMember::kJoin:
+    case proto::FromMember::kAsk:
     case proto::FromMember::KIND_NOT_SET:
       break;
   }

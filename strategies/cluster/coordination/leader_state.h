@@ -126,6 +126,10 @@ class LeaderState {
 
   // leader_joining.cc
   void join(const ConnectionPtr& from, const proto::Join& join, Time now);
+  // What join() would say now, to somebody who does not join.
+  void tell_whether_it_fits(const ConnectionPtr& from, const proto::Join& join, Time now);
+  // Refuses a task that is not of this job.
+  bool fits(const ConnectionPtr& from, const proto::Join& join, Time now);
   std::optional<Error> refusal(const proto::Join& join) const;
   // To a rank that is free, while tasks gather; else it is turned away.
   void admit(const ConnectionPtr& connection, int rank, uint64_t incarnation, Time now);

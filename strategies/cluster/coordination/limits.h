@@ -12,6 +12,8 @@ namespace cohort::coordination {
 
 // Of the messages in proto/coordination.proto; members of another version are refused.
 inline constexpr uint32_t kProtocolVersion = 2;
+// Begins what the leader says of another first message than it knows.
+inline constexpr std::string_view kJoinExpected = "expected a Join first";
 // The largest message: a value and its key, with room for what goes around them.
 inline constexpr int kMaxMessageBytes = (1 << 20) + (16 << 10);
 inline constexpr size_t kMaxBarrierNameBytes = 256;

@@ -8,8 +8,8 @@
 #include "core/base/start_threads.h"
 #include "core/base/time_limits.h"
 #include "proto/coordination.pb.h"
-#include "strategies/cluster/coordination/cluster_difference.h"
 #include "strategies/cluster/coordination/fault.h"
+#include "strategies/cluster/coordination/join_message.h"
 #include "strategies/cluster/coordination/limits.h"
 #include "strategies/cluster/coordination/random_ids.h"
 
@@ -258,10 +258,7 @@ void Member::received(const proto::FromLeader& message) {
 void Member::handle(const proto::FromLeader& message) {
   switch (message.kind_case()) {
     case proto::FromLeader::kRefused:
-      refusal_ = read_fault(message.refused().fault());
-      if (const auto difference =
-              cluster_difference(roster_.cluster(), message.refused().cluster()))
-        refusal_ = refusal_->with_context(*difference);
+      refusal_ = read_refusal(roster_, message.refused());
       return;
     case proto::FromLeader::kBusy:
       trouble_ = message.busy().message();

@@ -5,6 +5,7 @@
 #include "core/base/time_limits.h"
 #include "proto/coordination.pb.h"
 #include "strategies/cluster/coordination/endpoint.h"
+#include "strategies/cluster/coordination/join_message.h"
 #include "strategies/cluster/coordination/limits.h"
 #include "strategies/cluster/coordination/member.h"
 
@@ -83,10 +84,7 @@ bool Member::try_to_join(size_t attempt) {
                [&] { return phase_ != Phase::kJoining || refusal_ || link_closed_; });
   if (phase_ == Phase::kRunning) return true;
   if (failure_) throw *failure_;
-  if (refusal_) {
-    throw refusal_->with_context(
-        str(roster_.described(rank()), " is refused by the leader, ", roster_.described(0)));
-  }
+  if (refusal_) throw *refusal_;
   if (link_closed_) return false;
   lock.unlock();
   give_up(timed_out());
@@ -145,13 +143,7 @@ void Member::lose_connection(const std::string& how) {
 
 void Member::send_join() {
   proto::FromMember message;
-  proto::Join& join = *message.mutable_join();
-  join.set_protocol(kProtocolVersion);
-  join.set_job_id(job_id_);
-  join.set_cluster_hash(roster_.cluster_hash());
-  join.set_rank(rank());
-  join.set_size(size());
-  join.set_incarnation(incarnation_);
+  write_join(roster_, job_id_, incarnation_, message.mutable_join());
   link_->send(message);
 }
 

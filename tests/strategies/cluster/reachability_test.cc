@@ -157,6 +157,29 @@ TEST(ClusterCheck, NamesWhoCannotBeReached) {
   EXPECT_THAT(check.table(), HasSubstr("refused"));
 }
 
+TEST(ClusterCheck, WhoListensAtTheLeadersAddressHasToAnswerAsALeaderDoes) {
+  Port silent;
+  silent.listen();
+  const auto check_as = [&](const ClusterSpec::Jobs& others) {
+    ClusterSpec::Jobs jobs = others;
+    jobs["chief"] = {silent.address().text()};
+    return check_cluster(
+        {std::make_shared<LiteralResolver>(
+             ClusterSpec(jobs), LiteralResolverOptions{.task_type = "worker", .task_id = 0}),
+         "the test says so"},
+        500ms);
+  };
+  const std::string own = free_address().text();
+  const auto begin = std::chrono::steady_clock::now();
+  const auto check = check_as({{"worker", {own}}});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 3s);
+  EXPECT_THAT(check.unreachable(), ElementsAre("chief:0"));
+  EXPECT_THAT(check.table(), HasSubstr("no, asked in plain text: somebody listens there, but "));
+  // Nobody leads where there are parameter servers.
+  EXPECT_TRUE(
+      check_as({{"worker", {own}}, {"ps", {"127.0.0.1:1"}}}).peers[0].reachability.reachable);
+}
+
 TEST(ClusterCheck, WithoutATimeoutNobodyIsTried) {
   const Port silent;
   EXPECT_THAT(check_cluster(two_workers(free_address(), silent.address()), 0s).unreachable(),

@@ -180,6 +180,29 @@ TEST_F(LeaderStateTest, TellsItsClusterToATaskOfAnotherAndToNobodyElse) {
   join_all();
 }
 
+TEST_F(LeaderStateTest, WhoOnlyAsksIsAnsweredLikeOneThatJoinsAndDoesNotJoin) {
+  const auto ask = [this](proto::FromMember message) {
+    proto::FromMember question;
+    question.mutable_ask()->Swap(message.mutable_join());
+    const auto wire = stranger(question);
+    EXPECT_TRUE(wire->finished);
+    EXPECT_THAT(wire->messages, SizeIs(1));
+    return wire;
+  };
+  EXPECT_EQ(ask(fitting(1))->last(proto::FromLeader::kWaiting).waiting().missing_count(), 3);
+  EXPECT_EQ(ask(fitting(7))->refusal(), stranger(fitting(7))->refusal());
+  proto::FromMember of_another = fitting(1);
+  of_another.mutable_join()->set_cluster_hash(roster_.cluster_hash() + 1);
+  EXPECT_EQ(ask(of_another)->last(proto::FromLeader::kRefused).refused().cluster(),
+            job_.spec().json());
+  come(1);
+  EXPECT_TRUE(ask(rival(1))->got(proto::FromLeader::kBusy));
+  join_all();
+  EXPECT_TRUE(ask(rival(2))->got(proto::FromLeader::kBusy));
+  pass(seconds(1), {0, 1, 2});
+  EXPECT_FALSE(wires_[0]->got(proto::FromLeader::kFailure));
+}
+
 TEST_F(LeaderStateTest, SilenceIsNamedAndThenEndsTheJob) {
   join_all();
   pass(milliseconds(2400), {0, 2});
