@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <mutex>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/notice.h"
 #include "core/base/random.h"
 #include "strategies/cluster/gpu_list.h"
 #include "strategies/cluster/host_list.h"
@@ -135,6 +137,9 @@ void check_place(const Environment& environment, const Step& step, int rank) {
 
 PortBase port_base(const SlurmResolverOptions& options, const Environment& environment) {
   if (options.port_base) return {*options.port_base, "the program's port"};
+  if (const auto port =
+          config::optional_integer(environment, "MASTER_PORT", {.min = 1, .max = 65535}, "29500"))
+    return {*port, "MASTER_PORT"};
   // Slurm numbers the jobs of a federation, and a job's own script and the like, up to 32 bits.
   const auto id = [&](const char* name) -> std::optional<int64_t> {
     const auto text = environment(name);
@@ -148,6 +153,19 @@ PortBase port_base(const SlurmResolverOptions& options, const Environment& envir
       mix(0, static_cast<uint64_t>(*job), static_cast<uint64_t>(step.value_or(0))) % 1000;
   return {static_cast<int>(10000 + 20 * block),
           str("ports of job ", *job, step ? str(" step ", *step) : "")};
+}
+
+// A name may have a domain.
+void warn_of_other_master(const Environment& environment, const Step& step) {
+  const std::string master = environment("MASTER_ADDR").value_or("");
+  const std::string& host = step.host(0).name;
+  if (master.empty() || master == host || master.starts_with(host + ".")) return;
+  static std::once_flag warned;
+  std::call_once(warned, [&] {
+    print_notice(str("warning: MASTER_ADDR=", master,
+                     " has no effect in a Slurm step: rank 0 is at ", host, ", the first host of ",
+                     kNodeList, "\n"));
+  });
 }
 
 std::vector<RankedTask> place_ranks(const Step& step, const PortBase& base) {
@@ -260,6 +278,7 @@ ClusterFacts read(const SlurmResolverOptions& options, const Environment& enviro
       config::required_integer(environment, "SLURM_PROCID", {.min = 0, .max = num_tasks - 1}, "0");
   const Step step = read_step(environment, num_tasks);
   check_place(environment, step, rank);
+  if (rank == 0) warn_of_other_master(environment, step);
   const auto tasks = assign_jobs(options.jobs, place_ranks(step, port_base(options, environment)));
   Gpus gpus = task_gpus(options, environment, step, rank);
 

@@ -225,6 +225,34 @@ TEST(SlurmResolver, APortGivenByTheProgramCounts) {
             "a:4000 a:4001");
 }
 
+TEST(SlurmResolver, MasterPortIsTheFirstPortUnlessTheProgramSaysAnother) {
+  const auto variables = [](const std::string& port) {
+    return step("a,b", "2,1", 3, 0, {{"SLURM_JOB_ID", "5"}, {"MASTER_PORT", port}});
+  };
+  const auto resolver = resolve(variables("31111"));
+  EXPECT_EQ(workers(resolver), "a:31111 a:31112 b:31111");
+  EXPECT_EQ(resolver.facts()[0].source, "SLURM_STEP_NODELIST column 1, MASTER_PORT");
+  EXPECT_EQ(workers(resolve(variables("31111"), {.port_base = 4000})), "a:4000 a:4001 b:4000");
+  for (const char* port : {"", "0", "65536", "29500x"})
+    EXPECT_THAT(refusal([&] { resolve(variables(port)); }), HasSubstr("MASTER_PORT: found"))
+        << port;
+  EXPECT_THAT(refusal([&] { resolve(variables("65535")); }), HasSubstr("MASTER_PORT"));
+}
+
+TEST(SlurmResolver, RankZeroWarnsOnceOfAMasterThatIsNotTheFirstHost) {
+  const auto warnings = [](const std::string& master, int rank) {
+    ::testing::internal::CaptureStderr();
+    resolve(step("n01,n02", "1(x2)", 2, rank, {{"MASTER_ADDR", master}}));
+    return ::testing::internal::GetCapturedStderr();
+  };
+  for (const char* same : {"", "n01", "n01.cluster.example"}) EXPECT_EQ(warnings(same, 0), "");
+  EXPECT_EQ(warnings("n02", 1), "");
+  EXPECT_EQ(warnings("n02", 0),
+            "warning: MASTER_ADDR=n02 has no effect in a Slurm step: rank 0 is at n01, the first "
+            "host of SLURM_STEP_NODELIST\n");
+  EXPECT_EQ(warnings("n02", 0), "");
+}
+
 TEST(SlurmResolver, JobsMustAddUp) {
   EXPECT_THAT(refusal([] {
                 resolve(step("a,b", "1(x2)", 2, 0), {.jobs = {{"ps", 1}, {"worker", 2}}});
