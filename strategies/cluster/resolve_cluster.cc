@@ -25,7 +25,8 @@ using ResolverPtr = std::shared_ptr<const ClusterResolver>;
 struct Candidate {
   std::string launcher;
   std::string sign;  // the variable by which it is known
-  std::string size;  // the variable that says how many tasks there are; "" without any
+  std::string rank;  // the variable that says which task this is; "" without any
+  std::string size;  // that says how many there are; "" without any
   bool applies;
   std::function<ResolverPtr()> resolve;
 };
@@ -38,20 +39,20 @@ std::vector<Candidate> candidates(const Environment& environment) {
       slurm_step && environment("PMI_SIZE") == environment("SLURM_STEP_NUM_TASKS");
   const bool service = is_set("COHORT_KUBERNETES_SERVICE") || is_set("COHORT_KUBERNETES_PODS");
   return {
-      {"TF_CONFIG", "TF_CONFIG", "", is_set("TF_CONFIG"),
+      {"TF_CONFIG", "TF_CONFIG", "", "", is_set("TF_CONFIG"),
        [&] { return std::make_shared<TFConfigResolver>(TFConfigResolverOptions{}, environment); }},
-      {"torchrun", "RANK", "WORLD_SIZE", is_set("RANK") && is_set("WORLD_SIZE"),
+      {"torchrun", "RANK", "RANK", "WORLD_SIZE", is_set("RANK") && is_set("WORLD_SIZE"),
        [&] { return std::make_shared<TorchrunResolver>(environment); }},
-      {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", is_set("OMPI_COMM_WORLD_RANK"),
-       mpi},
-      {"PMI", "PMI_RANK", "PMI_SIZE", is_set("PMI_RANK") && !pmi_of_slurm, mpi},
-      {"Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_TASKS", slurm_step,
+      {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+       is_set("OMPI_COMM_WORLD_RANK"), mpi},
+      {"PMI", "PMI_RANK", "PMI_RANK", "PMI_SIZE", is_set("PMI_RANK") && !pmi_of_slurm, mpi},
+      {"Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", slurm_step,
        [&] { return std::make_shared<SlurmResolver>(SlurmResolverOptions{}, environment); }},
       // By itself PMIx tells the number only to MPI: WORLD_SIZE is passed on by hand (MpiResolver).
-      {"PMIx", "PMIX_RANK", "WORLD_SIZE", is_set("PMIX_RANK"), mpi},
+      {"PMIx", "PMIX_RANK", "PMIX_RANK", "WORLD_SIZE", is_set("PMIX_RANK"), mpi},
       // All that runs in a pod has its variables, the cluster of one that cohort-run starts there,
       // too: they do not say that this process is one of several.
-      {"Kubernetes", "JOB_COMPLETION_INDEX", "", is_set("JOB_COMPLETION_INDEX") && service,
+      {"Kubernetes", "JOB_COMPLETION_INDEX", "", "", is_set("JOB_COMPLETION_INDEX") && service,
        [&] {
          return std::make_shared<KubernetesResolver>(KubernetesResolverOptions{}, environment);
        }},
@@ -104,13 +105,22 @@ bool is_only_task(const ClusterResolver& resolver) {
   return spec.empty() ? resolver.leader() && resolver.world().size == 1 : spec.num_tasks() == 1;
 }
 
+// The number in a variable of a launcher that may not count; `none` where there is none.
+int64_t number_in(const std::string& name, const Environment& environment, int64_t none) {
+  const std::string text = name.empty() ? "" : environment(name).value_or("");
+  int64_t number = none;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
 // How many tasks the candidate says that there are; 0 where it does not.
 int64_t count_of(const Candidate& candidate, const Environment& environment) {
-  if (candidate.size.empty()) return 0;
-  const std::string text = environment(candidate.size).value_or("");
-  int64_t count = 0;
-  std::from_chars(text.data(), text.data() + text.size(), count);
-  return count;
+  return number_in(candidate.size, environment, 0);
+}
+
+std::string advice(const std::string& right) {
+  return str("unset the former, or give the strategy the resolver of ", right,
+             " (docs/cluster.md, Which launcher counts)");
 }
 
 // Of a launcher of several that a cluster of one task keeps from being heard. TF_CONFIG and RANK
@@ -124,13 +134,31 @@ std::string hint_of_several(const std::vector<Candidate>& all, const Environment
     const std::string said = str(candidate.size, "=", count);
     if (count > 1) {
       return str("there is one task by ", left, ", which comes before ", said, " of ",
-                 candidate.launcher, ": unset the former, or give the strategy the resolver of ",
-                 candidate.launcher, " (docs/cluster.md, Which launcher counts)");
+                 candidate.launcher, ": ", advice(candidate.launcher));
     }
     if (candidate.sign != "TF_CONFIG" && candidate.sign != "RANK") return "";
     left += str(left.empty() ? "" : ", ", candidate.sign, count == 0 ? "" : str(" and ", said));
   }
   return "";
+}
+
+// A RANK that is left from before a launcher of as many processes makes several of them the same
+// task. Not of one that torchrun has set, which numbers its processes as they come, whatever has
+// started it. Only the next launcher is asked: those after it may have started its daemons. PMIx
+// has no size of its own.
+void check_rank(const std::vector<Candidate>& all, const Candidate& chosen,
+                const ClusterResolver& resolver, const Environment& environment) {
+  if (chosen.sign != "RANK" || environment("TORCHELASTIC_RUN_ID")) return;
+  const auto next = std::find_if(all.begin() + (&chosen - all.data()) + 1, all.end(),
+                                 [](const Candidate& candidate) { return candidate.applies; });
+  if (next == all.end() || next->size == chosen.size) return;
+  const World world = resolver.world();
+  const int64_t rank = number_in(next->rank, environment, world.rank);
+  if (rank == world.rank || count_of(*next, environment) != world.size) return;
+  invalid("this is another task by RANK=", world.rank, " and WORLD_SIZE=", world.size,
+          ", which comes before ", next->rank, "=", rank, " and ", next->size, "=", world.size,
+          " of ", next->launcher, ": ", advice(next->launcher),
+          "; where the former is right, that of torchrun");
 }
 
 }  // namespace
@@ -153,6 +181,7 @@ ResolvedCluster resolve_cluster(const Environment& environment) {
             str("no launcher's variables are set", hint.empty() ? "" : "; ", hint), hint};
   }
   const ResolverPtr resolver = chosen->resolve();
+  check_rank(all, *chosen, *resolver, environment);
   const std::string hint = is_only_task(*resolver) ? hint_of_several(all, environment) : "";
   return {resolver,
           str(chosen->sign, " is set", others.empty() ? "" : str(", which comes before ", others),

@@ -30,7 +30,9 @@ struct ResolvedCluster {
 //   7. Kubernetes     JOB_COMPLETION_INDEX and COHORT_KUBERNETES_SERVICE or _PODS are set
 //   8. literal        none of these: a program on its own
 //
-// What counts must be right: a mistake in it is an error, and the next is not tried.
+// What counts must be right: a mistake in it is an error, and the next is not tried. So is a RANK
+// that torchrun has not set (TORCHELASTIC_RUN_ID) where the next one has as many tasks and another
+// rank for this one.
 ResolvedCluster resolve_cluster(const Environment& environment = process_environment);
 
 // The resolver of resolve_cluster(), for who is going to train. Where there is a hint, a notice

@@ -19,7 +19,7 @@ const std::vector<std::pair<std::string, Variables>>& launchers() {
       {"TF_CONFIG", {{"TF_CONFIG", "{}"}}},
       {"torchrun",
        {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}},
-      {"Open MPI", {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}},
+      {"Open MPI", {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}}},
       {"PMI", {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}}},
       {"Slurm",
        {{"SLURM_PROCID", "0"},
@@ -158,6 +158,60 @@ TEST(ResolveCluster, AClusterOfOneThatIsRightGetsNoHint) {
                                                {"PMIX_RANK", "0"},
                                                {"WORLD_SIZE", "2"}}})
     EXPECT_EQ(resolve_cluster(environment(variables)).hint, "");
+}
+
+// A task of two, by variables that torchrun, a script or somebody before has set.
+Variables ranked(const std::string& rank, Variables more) {
+  more.insert({{"RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}});
+  return more;
+}
+Variables mpirun(const std::string& rank, const std::string& size) {
+  return {{"OMPI_COMM_WORLD_RANK", rank}, {"OMPI_COMM_WORLD_SIZE", size}};
+}
+Variables srun(const std::string& rank, const std::string& size) {
+  return {{"SLURM_PROCID", rank},
+          {"SLURM_STEP_NUM_TASKS", size},
+          {"SLURM_STEP_NODELIST", "a"},
+          {"SLURM_STEP_TASKS_PER_NODE", size}};
+}
+
+TEST(ResolveCluster, ARankThatIsLeftInAJobOfTheSameSizeIsAnError) {
+  const auto message = [](const Variables& variables) {
+    return cohort::testing::refusal([&] { resolve_cluster(environment(variables)); });
+  };
+  EXPECT_EQ(message(ranked("0", mpirun("1", "2"))),
+            "this is another task by RANK=0 and WORLD_SIZE=2, which comes before "
+            "OMPI_COMM_WORLD_RANK=1 and OMPI_COMM_WORLD_SIZE=2 of Open MPI: unset the former, or "
+            "give the strategy the resolver of Open MPI (docs/cluster.md, Which launcher counts); "
+            "where the former is right, that of torchrun");
+  EXPECT_THAT(message(ranked("1", mpirun("0", "2"))), HasSubstr("OMPI_COMM_WORLD_RANK=0"));
+  EXPECT_THAT(message(ranked("0", {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}})), HasSubstr("of PMI:"));
+  EXPECT_THAT(message(ranked("0", srun("1", "2"))), HasSubstr("SLURM_PROCID=1"));
+}
+
+TEST(ResolveCluster, RanksThatMayDifferAreNone) {
+  const auto with = [](Variables variables, const Variables& more) {
+    variables.insert(more.begin(), more.end());
+    return variables;
+  };
+  const Variables of_torchrun = {{"TORCHELASTIC_RUN_ID", "x"}};
+  for (const Variables& variables :
+       {ranked("0", mpirun("0", "2")), ranked("1", srun("1", "2")),  // RANK=$SLURM_PROCID
+        ranked("0", with(of_torchrun, srun("1", "2"))),       // one on each host, of one process
+        ranked("0", with(of_torchrun, mpirun("1", "2"))),     //
+        ranked("1", srun("0", "1")),                          // two processes of a script's own
+        ranked("0", with(mpirun("0", "2"), srun("1", "2"))),  // mpirun's daemons
+        ranked("0", {{"PMIX_RANK", "1"}}),                    // has no size of its own
+        ranked("0", {{"OMPI_COMM_WORLD_RANK", "x"}, {"OMPI_COMM_WORLD_SIZE", "2"}})})
+    EXPECT_EQ(resolve_cluster(environment(variables)).resolver->launcher(), "torchrun");
+  EXPECT_EQ(
+      resolve_cluster(environment(with(mpirun("0", "2"), srun("1", "2")))).resolver->launcher(),
+      "Open MPI");
+  // It says where each task is.
+  Variables placed = mpirun("1", "2");
+  placed["TF_CONFIG"] =
+      R"({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}})";
+  EXPECT_EQ(resolve_cluster(environment(placed)).resolver->launcher(), "TF_CONFIG");
 }
 
 TEST(ResolveCluster, AMistakeIsNotPassedOver) {
