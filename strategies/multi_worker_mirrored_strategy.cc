@@ -11,6 +11,7 @@
 #include "core/base/program.h"
 #include "core/base/random.h"
 #include "core/base/time_limits.h"
+#include "core/device/logical_cpus.h"
 #include "core/distribute/packing.h"
 #include "core/graph/serialization.h"
 #include "core/runtime/trace.h"
@@ -20,6 +21,7 @@
 #include "strategies/local_replicas.h"
 #include "strategies/multi_worker/cluster_link.h"
 #include "strategies/multi_worker/own_gpus.h"
+#include "strategies/multi_worker/shared_cores.h"
 #include "strategies/multi_worker/step_watch.h"
 #include "strategies/multi_worker/worker_group.h"
 #include "strategies/variables/central_variable.h"
@@ -79,6 +81,11 @@ std::vector<Device> devices_of(std::string_view strategy, const std::vector<std:
                                    [](Device device) { return device.type == DeviceType::kGpu; });
   auto gpus = own_gpus(*resolver, static_cast<int>(count));
   return gpus.empty() ? resolve_devices(strategy, {}, DefaultDevices::kCpus) : gpus;
+}
+
+bool are_cpus(const std::vector<Device>& devices) {
+  return std::ranges::all_of(devices,
+                             [](Device device) { return device.type == DeviceType::kCpu; });
 }
 
 void require_equal_counts(Workers& workers, size_t devices) {
@@ -143,6 +150,8 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const Options& options)
   std::vector<Device> devices = devices_of(name(), options.devices, resolver.get());
   link_ = resolver == nullptr ? options.link
                               : join_cluster(*resolver, options.membership, options.backend);
+  if (resolver != nullptr && link_->rank() == 0 && are_cpus(devices))
+    warn_of_shared_cores(*resolver, static_cast<int>(devices.size()) * logical_cpus().threads_each);
   if (link_->size() > 1) {
     connect(options, std::move(devices));
     return;
@@ -158,9 +167,7 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
   const auto end_step = [replicas](const Error& error) {
     if (const auto present = replicas->lock()) present->abort(error);
   };
-  const bool on_cpus = std::all_of(devices.begin(), devices.end(),
-                                   [](Device device) { return device.type == DeviceType::kCpu; });
-  step_ = std::make_shared<StepWatch>(static_cast<int>(devices.size()), on_cpus);
+  step_ = std::make_shared<StepWatch>(static_cast<int>(devices.size()), are_cpus(devices));
   // The longest ones are none in milliseconds.
   const auto limit = clamped_seconds(std::chrono::duration<double>(options.worker_timeout).count());
   group_ = std::make_shared<WorkerGroup>(link_, limit, step_, end_step);

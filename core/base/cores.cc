@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <string_view>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace cohort {
@@ -121,6 +122,11 @@ int available_cores() {
   const int cores = set ? CPU_COUNT(&*set)
                         : static_cast<int>(std::thread::hardware_concurrency());  // a large machine
   return std::max(1, std::min(cores, cores_of_control_groups().value_or(INT_MAX)));
+}
+
+bool may_use_every_core() {
+  const auto set = cores_of_affinity();
+  return !set || CPU_COUNT(&*set) >= sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 void use_all_cores() {

@@ -10,6 +10,10 @@ namespace cohort {
 // of its places; fewer where its control groups grant less time, as those of a container do.
 int available_cores();
 
+// Whether these are all cores of the host, on which other processes then run as well: nobody has
+// given this process some of them.
+bool may_use_every_core();
+
 // Where OpenMP pins threads, lets the calling one, and what it starts, run on all of its places:
 // OpenMP has put the main thread on the first of them, which threads and processes inherit. It pins
 // a thread anew that begins to lead a team. Elsewhere this changes nothing.

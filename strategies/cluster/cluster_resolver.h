@@ -37,6 +37,8 @@ struct ClusterFacts {
   std::optional<World> world;
   std::optional<Address> leader;
   bool several_hosts = false;  // said by the launcher, beside `world`
+  // For launchers that tell addresses and how many tasks this one's host has.
+  std::optional<int> tasks_on_host;
   // Ids of the GPUs that this task shall use: indices or UUIDs, as in CUDA_VISIBLE_DEVICES.
   std::optional<std::vector<std::string>> gpus;
   std::vector<Fact> facts;
@@ -84,6 +86,11 @@ class ClusterResolver {
   // Whether the launcher says that its ranks are on several hosts. False where it does not say, and
   // where it tells addresses instead.
   bool several_hosts() const { return facts_.several_hosts; }
+
+  // How many tasks there are on this one's host, itself included, where the launcher says.
+  std::optional<int> tasks_on_host() const {
+    return facts_.world ? facts_.world->local_size : facts_.tasks_on_host;
+  }
 
   // The GPUs that this task shall use and their number; nothing where that is not known, which
   // leaves it all GPUs of its host.

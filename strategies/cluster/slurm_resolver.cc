@@ -286,6 +286,7 @@ ClusterFacts read(const SlurmResolverOptions& options, const Environment& enviro
   facts.spec = ClusterSpec::from_tasks(tasks);
   facts.task_type = tasks[static_cast<size_t>(rank)].job;
   facts.task_id = tasks[static_cast<size_t>(rank)].index;
+  facts.tasks_on_host = step.tasks_of_host.at(step.host(rank).name);
   facts.rpc_layer = options.rpc_layer;
   for (const ClusterSpec::Task& task : tasks) {
     facts.facts.push_back({str(task.job, ":", task.index), task.address.text(), task.place});

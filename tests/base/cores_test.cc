@@ -41,6 +41,20 @@ std::optional<int> cores_of_version_1(const std::string& quota, const std::strin
 
 TEST(Cores, ThereIsAlwaysOne) { EXPECT_GE(available_cores(), 1); }
 
+TEST(Cores, AreNotAllOnceAThreadHasBeenGivenOne) {
+  if (available_cores() == 1) GTEST_SKIP() << "there is one";
+  start_thread([] {
+    cpu_set_t all, one;
+    ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+    size_t first = 0;
+    while (!CPU_ISSET(first, &all)) ++first;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    EXPECT_FALSE(may_use_every_core());
+  }).join();
+}
+
 // A process that begins while OpenMP pins threads; what it finds is its exit code.
 class PinnedProcess : public ::testing::Test {
  protected:

@@ -37,6 +37,7 @@ TEST(TorchrunResolver, ReadsRanksAndTheLeader) {
   EXPECT_EQ(world.size, 8);
   EXPECT_EQ(world.local_rank, 1);
   EXPECT_EQ(world.local_size, 4);
+  EXPECT_EQ(resolver.tasks_on_host(), 4);
   EXPECT_EQ(resolver.leader()->text(), "10.0.0.1:29500");
 }
 

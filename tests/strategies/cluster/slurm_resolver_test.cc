@@ -52,6 +52,11 @@ TEST(SlurmResolver, ATaskPerHost) {
   EXPECT_EQ(resolver.num_accelerators(), 1);
 }
 
+TEST(SlurmResolver, KnowsHowManyTasksShareTheHost) {
+  EXPECT_EQ(resolve(step("a,b,a", "2,1,1", 4, 0)).tasks_on_host(), 3);
+  EXPECT_EQ(resolve(step("a,b,a", "2,1,1", 4, 2)).tasks_on_host(), 1);
+}
+
 TEST(SlurmResolver, JobsShareHosts) {
   const SlurmResolverOptions options{
       .jobs = {{"ps", 1}, {"worker", 4}}, .gpus_per_node = 2, .gpus_per_task = 1};
