@@ -25,6 +25,10 @@ void Workers::fail(const Error& error) { throw error; }
 
 bool Workers::stop_requested() const { return interrupted(); }
 
+std::chrono::nanoseconds Workers::chief_time() const {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
+
 Error error_for_others(const std::exception& thrown) {
   if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr)
     return Error(Code::kResourceExhausted, str("there is no memory: ", thrown.what()));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <exception>
 #include <functional>
@@ -42,6 +43,10 @@ class Workers {
   // Whether the job has been asked to stop, on whichever worker (see stop_request()): for all
   // alike, as of the last exchange, of which every step makes one.
   virtual bool stop_requested() const;
+  // What the chief's clock has shown at the last exchange, for all alike: what goes by the time is
+  // decided by it. When it began to count means nothing. A worker on its own has its own clock, and
+  // what that shows now.
+  virtual std::chrono::nanoseconds chief_time() const;
 };
 
 // What `work` returns on the chief, which alone calls it. What it throws is thrown by all.

@@ -80,7 +80,9 @@ Training::Training(const Model& model, const data::Dataset& dataset, const FitOp
       steps_(feed_.steps()) {
   if (options.verbose == Verbose::kAuto) callbacks_.push_back(callbacks::ProgressBar());
   if (options_.validation_data) check_validation_data();
-  model_.strategy().workers().exchange("training with " + common_options(options_), "");
+  Workers& workers = model_.strategy().workers();
+  workers.exchange("training with " + common_options(options_), "");
+  began_ = workers.chief_time();
 }
 
 void Training::check_validation_data() const {
@@ -269,6 +271,10 @@ void Training::end_epoch() {
   step_ = 0;
   totals_ = {};
   seconds_before_ = 0;
+}
+
+std::chrono::duration<double> Training::elapsed() const {
+  return model_.strategy().workers().chief_time() - began_;
 }
 
 double Training::seconds() const {

@@ -34,6 +34,10 @@ class Training {
   int64_t total_steps() const { return stepper_.step(); }  // the optimizer's count, over all fits
   int64_t examples() const { return totals_.rows; }        // rows seen in this epoch
   double seconds() const;  // since this epoch began, validation apart
+  // Since fit() began, by the chief's clock (Workers::chief_time), the same on all workers that
+  // train in step: for callbacks that stop or save by the time. At the end of a batch it is, with
+  // several workers, that of its beginning.
+  std::chrono::duration<double> elapsed() const;
   // Whose results epochs have besides the loss.
   const std::vector<metrics::Metric>& metrics() const { return stepper_.metrics(); }
   // Loss and metrics of this epoch so far.
@@ -158,6 +162,7 @@ class Training {
   bool interrupted_ = false, has_validated_ = false, has_told_of_no_rows_ = false;
   bool has_trained_ = false;  // in this call, or in that which a backup is of
   std::optional<Error> error_at_end_;
+  std::chrono::nanoseconds began_{0};  // by the chief's clock
   Clock::duration grace_{0};
   std::optional<Clock::time_point> end_by_;  // once a stop was asked for
   Clock::time_point step_began_;

@@ -55,6 +55,7 @@ struct WorkerGroup::Record {
   uint64_t topic;
   uint32_t flags;
   uint32_t detail_bytes;  // of the error, or the topic
+  int64_t time;           // Workers::chief_time() of this worker's clock, in ns
   // StepTimes since the last step began, in ns; of none within a step.
   int64_t computed, longest_to, longest, shortest;
   uint64_t value_bytes;
@@ -94,6 +95,7 @@ WorkerGroup::Record WorkerGroup::own_record(const std::string& topic, std::strin
   Record own{.topic = fnv1a(topic),
              .flags = failure.error == nullptr ? 0u : Record::kFailed,
              .detail_bytes = static_cast<uint32_t>(detail.size()),
+             .time = Workers::chief_time().count(),
              .computed = times.computed.count(),
              .longest_to = times.longest_to,
              .longest = times.longest.count(),
@@ -127,6 +129,10 @@ std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std
   std::vector<Record> all(static_cast<size_t>(size()));
   const std::vector<int64_t> bytes(all.size(), sizeof(Record));
   run(topic, AllGatherCall{&own, all.data(), bytes});
+  {
+    const std::lock_guard lock(mutex_);
+    chief_time_ = std::chrono::nanoseconds(all[0].time);
+  }
 
   const auto any = [&](uint32_t flag) {
     return std::any_of(all.begin(), all.end(), [&](const Record& r) { return r.flags & flag; });
@@ -374,6 +380,11 @@ void WorkerGroup::fail(const Failure& failure) {
 bool WorkerGroup::stop_requested() const {
   const std::lock_guard lock(mutex_);
   return stop_requested_;
+}
+
+std::chrono::nanoseconds WorkerGroup::chief_time() const {
+  const std::lock_guard lock(mutex_);
+  return chief_time_;
 }
 
 void WorkerGroup::end_job(const Error& error) {

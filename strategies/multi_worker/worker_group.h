@@ -18,7 +18,8 @@
 namespace cohort {
 
 // The workers of a job, over a communicator with one rank for each. An exchange of a few bytes is
-// one collective; it also tells of errors and of requests to stop, and compares topics.
+// one collective; it also tells of errors, of requests to stop and of the chief's time, and
+// compares topics.
 class WorkerGroup final : public Workers {
  public:
   // `limit`: how long one worker may wait for the others in one call. `step`: the steps of this
@@ -48,6 +49,7 @@ class WorkerGroup final : public Workers {
   // job has failed, for all.
   [[noreturn]] void fail_writing_step(const Error& error);
   bool stop_requested() const override;
+  std::chrono::nanoseconds chief_time() const override;
 
   // Ends every present and later call with `error`. False where there is nothing to wake up:
   // between an error that all workers have thrown and its next call, a worker is in no step either.
@@ -105,6 +107,7 @@ class WorkerGroup final : public Workers {
   StragglerWatch slow_workers_, slow_networks_;
   mutable std::mutex mutex_;  // guards what follows
   bool stop_requested_ = false, is_over_ = false;
+  std::chrono::nanoseconds chief_time_{0};
   int64_t meetings_ = 0;
   std::optional<Error> shared_error_, final_error_;
   StepWaits waits_;  // without those of the step that step_ still has

@@ -8,6 +8,7 @@
 #include <new>
 #include <optional>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include <gmock/gmock.h>
@@ -136,6 +137,27 @@ TEST(MultiWorkerTraining, CallbacksDecideAlikeAndTheChiefAloneWrites) {
   EXPECT_EQ(saves.values().at(0), 3) << "a log, events and the newest model";
   EXPECT_EQ(saves.values().at(1), 0);
   EXPECT_EQ(lines_in(folder + "/chief/log.csv"), 4);
+}
+
+TEST(MultiWorkerTraining, TheTimeIsThatOfTheChiefOnEveryWorker) {
+  Found<std::vector<double>> found;
+  on_good_workers(3, [&](Worker& worker) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    std::vector<double> times;
+    auto hooks = std::make_shared<Hooks>();
+    hooks->batch_end = [&](Training& training) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(worker.workers().rank()));
+      times.push_back(training.elapsed().count());
+    };
+    model.fit(points(64).batch(8), quietly({hooks}));
+    found.set(worker, std::move(times));
+  });
+  const std::vector<double> times = found.common();
+  ASSERT_EQ(times.size(), 16u);
+  EXPECT_GT(times.front(), 0);
+  EXPECT_TRUE(std::is_sorted(times.begin(), times.end()));
+  EXPECT_GE(times.back() - times.front(), 14 * 0.002) << "all wait for the last worker";
 }
 
 TEST(MultiWorkerTraining, StepsTellForWhichWorkerTheyHaveWaited) {
