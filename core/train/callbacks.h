@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
@@ -164,6 +165,13 @@ CallbackPtr StepReport(const StepReportOptions& options = {});
 // Ends fit() with kOutOfRange in the step in which the loss is found to be no finite number, and
 // not just at the end of the epoch, as fit() does by itself; also with allow_nan_loss.
 CallbackPtr TerminateOnNaN();
+
+// Ends training after the first batch, or validation, at whose end fit() has taken longer than
+// `limit`, by Training::elapsed(): after the same one on all workers that train in step. The epoch
+// then ends as any other, and is validated, for which a limit has to leave time. As after the last
+// epoch, BackupAndRestore removes its backups: a job that is to go on later is sent SIGTERM
+// instead. kInvalidArgument unless the limit is more than 0.
+CallbackPtr TimeLimit(std::chrono::duration<double> limit);
 
 struct CheckReplicasOptions {
   int64_t every_steps = 100;  // as the optimizer counts them, over all fits: 1 at least

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <sstream>
+#include <thread>
 
 #include <gmock/gmock.h>
 
@@ -82,6 +84,9 @@ TEST(Callbacks, RefuseArgumentsThatMeanNothing) {
                  "the value that \"val_loss\" must beat is NaN");
   expect_refused([] { callbacks::ReduceLROnPlateau({.patience = -2}); }, "got -2 and 0");
   expect_refused([] { callbacks::ReduceLROnPlateau({.cooldown = -3}); }, "got 10 and -3");
+  for (const double limit : {0.0, -1.0, nan})
+    expect_refused([&] { callbacks::TimeLimit(std::chrono::duration<double>(limit)); },
+                   "TimeLimit: the limit must be more than 0 s, got ");
   expect_refused([] { callbacks::LearningRateScheduler({}); }, "the schedule is empty");
   expect_refused([] { callbacks::TensorBoard(""); }, "TensorBoard: the directory is empty");
   expect_refused([] { callbacks::BackupAndRestore(""); },
@@ -92,6 +97,52 @@ TEST(Callbacks, RefuseArgumentsThatMeanNothing) {
   for (const char separator : {'"', '\n', '\r', '.', '-', '7', 'e'})
     expect_refused([&] { callbacks::CSVLogger("log.csv", {.separator = separator}); },
                    str("CSVLogger: the separator, character ", int{separator}));
+}
+
+TEST(TimeLimit, EndsAnEpochInItsMiddleAsAnyOther) {
+  auto hooks = std::make_shared<Hooks>();
+  int trained = 0;
+  bool was_validated = false, has_ended = false;
+  hooks->batch_end = [&](Training&) {
+    ++trained;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  hooks->epoch_end = [&](Training&, Logs& logs) { was_validated = logs.contains("val_loss"); };
+  hooks->train_end = [&](Training& training) { has_ended = !training.interrupted(); };
+  auto model = classifier();
+  const History history =
+      model.fit(points(64).batch(8),
+                {.epochs = 3,
+                 .validation_data = points(8).batch(8),
+                 .callbacks = {hooks, callbacks::TimeLimit(std::chrono::milliseconds(1))},
+                 .verbose = Verbose::kSilent});
+  EXPECT_EQ(trained, 1);
+  EXPECT_EQ(history.stop_reason, "the time limit of 0.001 s is over");
+  EXPECT_EQ(history.epochs.size(), 1u);
+  EXPECT_TRUE(was_validated);
+  EXPECT_TRUE(has_ended);
+}
+
+TEST(TimeLimit, EndsWithTheEpochInWhoseValidationItIsOver) {
+  constexpr std::chrono::seconds kLimit(1);
+  auto hooks = std::make_shared<Hooks>();
+  hooks->validation_end = [&](Training& training) {
+    std::this_thread::sleep_for(kLimit - training.elapsed());
+  };
+  auto model = classifier();
+  const History history =
+      model.fit(points(64).batch(8), {.epochs = 3,
+                                      .validation_data = points(8).batch(8),
+                                      .callbacks = {hooks, callbacks::TimeLimit(kLimit)},
+                                      .verbose = Verbose::kSilent});
+  EXPECT_EQ(history.epochs.size(), 1u);
+  EXPECT_EQ(history.stop_reason, "the time limit of 1 s is over");
+}
+
+TEST(TimeLimit, LeavesTrainingAloneWhileThereIsTime) {
+  const History history = fit(classifier(), 3, {callbacks::TimeLimit(std::chrono::hours(1))});
+  EXPECT_EQ(history.epochs.size(), 3u);
+  EXPECT_EQ(history.stop_reason, "");
 }
 
 TEST(EarlyStopping, SaysWhatWasNotReached) {

@@ -160,6 +160,22 @@ TEST(MultiWorkerTraining, TheTimeIsThatOfTheChiefOnEveryWorker) {
   EXPECT_GE(times.back() - times.front(), 14 * 0.002) << "all wait for the last worker";
 }
 
+TEST(MultiWorkerTraining, ATimeLimitEndsAllAfterTheSameStep) {
+  Found<int64_t> steps;
+  on_good_workers(3, [&](Worker& worker) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    auto hooks = std::make_shared<Hooks>();
+    hooks->batch_end = [&](Training& training) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(3 * worker.workers().rank()));
+      steps.set(worker, training.total_steps());
+    };
+    model.fit(points(64).batch(8),
+              quietly({hooks, callbacks::TimeLimit(std::chrono::milliseconds(60))}, 100));
+  });
+  EXPECT_LT(steps.common(), 800);
+}
+
 TEST(MultiWorkerTraining, StepsTellForWhichWorkerTheyHaveWaited) {
   Found<StepShares> found;
   on_good_workers(2, [&](Worker& worker) {
