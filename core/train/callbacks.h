@@ -61,8 +61,12 @@ struct ModelCheckpointOptions {
   bool save_best_only = false;       // with `keep`, what is among so many best
   bool save_weights_only = false;
   Mode mode = Mode::kAuto;
-  // After every so many batches; without it, after each epoch.
+  // After every so many batches; without it and save_interval, after each epoch.
   std::optional<int64_t> save_freq = {};
+  // After the first batch that ends so long after the last save, or the beginning of fit(), by
+  // Training::elapsed(): on all workers after the same one. More than 0. With save_freq as well,
+  // whichever comes first.
+  std::optional<std::chrono::duration<double>> save_interval = {};
   // Delete all but so many of the files it wrote: the newest, or the best for save_best_only. None
   // are deleted for 0.
   int64_t keep = 0;
@@ -77,14 +81,18 @@ struct ModelCheckpointOptions {
 // files are deleted when there is a new one. Backups hold the best value, and which files it
 // wrote; those outside the folder of `path`, as of a run that goes on in a copied folder, are not
 // deleted. Its folder is made when training begins, and one that cannot be had is an error then, as
-// is a path without names to replace that is a folder. kInvalidArgument for a path without a file's
-// name, as "" and "folder/", and for save_best_only with save_freq and a monitor "val_...", which
-// no batch has.
+// is a path without names to replace that is a folder. save_interval counts from a save that was
+// refused, or left out as none of the best, as well. kInvalidArgument for a path without a file's
+// name, as "" and "folder/", and with save_freq or save_interval for results "val_...", which no
+// batch has, as names in the path or with save_best_only as the monitor.
 CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& options = {});
 
 struct BackupAndRestoreOptions {
   // It saves after each epoch and, where this is set, after every so many batches of an epoch.
   std::optional<int64_t> save_freq = {};
+  // And after the first batch that ends so long after the last save, whatever that was for, as of
+  // ModelCheckpoint.
+  std::optional<std::chrono::duration<double>> save_interval = {};
   // Once training has ended as planned. A program that goes on for long after fit() keeps them:
   // when it is stopped there and started again, nothing has to be trained any more.
   bool delete_checkpoint = true;

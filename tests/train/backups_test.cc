@@ -348,6 +348,24 @@ TEST(Backups, HoldTheTimeThatTheEpochHasTaken) {
   EXPECT_EQ(is_long, (std::vector<bool>{true, true, true, false, false, false, false, false}));
 }
 
+TEST(Backups, AreMadeAfterSoLongATime) {
+  for (const bool is_long : {false, true}) {
+    const std::string folder = make_folder();
+    std::vector<bool> was_saved;  // before each step
+    auto hooks = std::make_shared<Hooks>();
+    hooks->batch_begin = [&](Training&) {
+      was_saved.push_back(std::filesystem::exists(folder + "/backup.safetensors"));
+    };
+    const auto interval = is_long ? std::chrono::hours(1) : std::chrono::nanoseconds(1);
+    classifier().fit(
+        points(12).batch(4),
+        {.epochs = 2,
+         .callbacks = {hooks, callbacks::BackupAndRestore(folder, {.save_interval = interval})},
+         .verbose = Verbose::kSilent});
+    EXPECT_EQ(was_saved, std::vector<bool>({false, !is_long, !is_long, true, true, true}));
+  }
+}
+
 TEST(Backups, BetweenEpochsOfSoManyStepsGoOnWithEpochsThatArePasses) {
   const std::string folder = make_folder();
   const auto train = [&](std::optional<int64_t> steps_per_epoch, int64_t die) {

@@ -87,6 +87,13 @@ TEST(Callbacks, RefuseArgumentsThatMeanNothing) {
   for (const double limit : {0.0, -1.0, nan})
     expect_refused([&] { callbacks::TimeLimit(std::chrono::duration<double>(limit)); },
                    "TimeLimit: the limit must be more than 0 s, got ");
+  for (const double seconds : {0.0, -1.0, nan}) {
+    const std::chrono::duration<double> interval(seconds);
+    expect_refused([&] { callbacks::ModelCheckpoint("all", {.save_interval = interval}); },
+                   "ModelCheckpoint: save_interval must be more than 0 s, got ");
+    expect_refused([&] { callbacks::BackupAndRestore("backup", {.save_interval = interval}); },
+                   "BackupAndRestore: save_interval must be more than 0 s, got ");
+  }
   expect_refused([] { callbacks::LearningRateScheduler({}); }, "the schedule is empty");
   expect_refused([] { callbacks::TensorBoard(""); }, "TensorBoard: the directory is empty");
   expect_refused([] { callbacks::BackupAndRestore(""); },

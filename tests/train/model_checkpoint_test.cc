@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/base/file.h"
@@ -250,6 +253,11 @@ TEST(ModelCheckpoint, RefusesToWaitForAResultThatNoBatchHas) {
       [] { callbacks::ModelCheckpoint("best", {.save_best_only = true, .save_freq = 2}); });
   EXPECT_NE(message.find("monitor \"val_loss\" is known after an epoch only"), std::string::npos)
       << message;
+  EXPECT_NE(error_of([] {
+              callbacks::ModelCheckpoint(
+                  "best", {.save_best_only = true, .save_interval = std::chrono::hours(1)});
+            }).find("and save_interval saves after batches"),
+            std::string::npos);
   callbacks::ModelCheckpoint("best", {.monitor = "loss", .save_best_only = true, .save_freq = 2});
   callbacks::ModelCheckpoint("all", {.save_freq = 2});
 }
@@ -280,6 +288,36 @@ TEST(ModelCheckpoint, SavesWeightsAloneAfterSoManyBatches) {
                                   {.save_weights_only = true, .save_freq = 2})});
   EXPECT_EQ(read_safetensors(folder + "/4").tensors.size(), 4u);
   EXPECT_FALSE(std::filesystem::exists(folder + "/5"));
+}
+
+TEST(ModelCheckpoint, SavesAfterSoLongATime) {
+  constexpr std::chrono::milliseconds kInterval(20);
+  const std::string folder = make_folder();
+  std::chrono::duration<double> elapsed{0};
+  auto hooks = std::make_shared<Hooks>();
+  hooks->batch_end = [&](Training& training) {
+    std::this_thread::sleep_for(kInterval / 4);
+    elapsed = training.elapsed();
+  };
+  fit(classifier(), 20,
+      {hooks, callbacks::ModelCheckpoint(folder + "/{epoch}", {.save_interval = kInterval})});
+  const auto saves = std::ssize(files_in(folder));
+  EXPECT_GE(saves, 1);
+  EXPECT_LE(saves, elapsed / kInterval + 1);
+}
+
+TEST(ModelCheckpoint, SavesAfterSoLongATimeOrSoManyBatches) {
+  const auto save = [](std::optional<int64_t> save_freq, std::chrono::nanoseconds interval) {
+    const std::string own = make_folder();
+    fit(classifier(), 5,
+        {callbacks::ModelCheckpoint(own + "/{epoch}",
+                                    {.save_freq = save_freq, .save_interval = interval})});
+    return files_in(own);
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(save(std::nullopt, std::chrono::hours(1)), Names()) << "although epochs end";
+  EXPECT_EQ(save(2, std::chrono::hours(1)), (Names{"2", "4"}));
+  EXPECT_EQ(save(2, std::chrono::nanoseconds(1)), (Names{"1", "2", "3", "4", "5"}));
 }
 
 }  // namespace

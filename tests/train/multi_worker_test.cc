@@ -176,6 +176,26 @@ TEST(MultiWorkerTraining, ATimeLimitEndsAllAfterTheSameStep) {
   EXPECT_LT(steps.common(), 800);
 }
 
+TEST(MultiWorkerTraining, AllSaveAfterTheSameSteps) {
+  const std::string folder = make_folder();
+  on_good_workers(3, [&](Worker& worker) {
+    const auto scope = worker.scope();
+    auto model = classifier();
+    auto hooks = std::make_shared<Hooks>();
+    hooks->batch_end = [&](Training&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(worker.workers().rank()));
+    };
+    constexpr std::chrono::milliseconds kInterval(3);
+    model.fit(
+        points(64).batch(8),
+        quietly({hooks,
+                 callbacks::BackupAndRestore(folder + "/backup", {.save_interval = kInterval}),
+                 callbacks::ModelCheckpoint(folder + "/{epoch}-{batch}",
+                                            {.save_interval = kInterval})}));
+  });
+  EXPECT_GT(files_in(folder), 1);
+}
+
 TEST(MultiWorkerTraining, StepsTellForWhichWorkerTheyHaveWaited) {
   Found<StepShares> found;
   on_good_workers(2, [&](Worker& worker) {

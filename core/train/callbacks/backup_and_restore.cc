@@ -12,6 +12,7 @@
 #include "core/train/callbacks.h"
 #include "core/train/callbacks/divergence.h"
 #include "core/train/callbacks/folder.h"
+#include "core/train/callbacks/save_interval.h"
 #include "core/train/callbacks/writes.h"
 #include "core/train/training.h"
 
@@ -32,12 +33,14 @@ class BackupAndRestoreCallback : public Callback {
         next_(folder / "backup.safetensors.next"),
         lock_(folder / "backup.lock"),
         options_(options),
+        interval_(kName, options.save_interval),
         guard_(kName),
         writes_(kName) {}
 
   bool acts_last() const override { return true; }
 
   void on_train_begin(Training& training) override {
+    interval_.begin(training);
     guard_.begin();
     writes_.begin();
     saved_in_grace_.reset();
@@ -63,10 +66,11 @@ class BackupAndRestoreCallback : public Callback {
   }
 
   void on_batch_end(Training& training) override {
+    const bool is_due = options_.save_freq && training.step() % *options_.save_freq == 0;
     if (training.in_grace() && !saved_in_grace_) {
       saved_in_grace_ = training.total_steps();
       save_if_possible(training);
-    } else if (options_.save_freq && training.step() % *options_.save_freq == 0) {
+    } else if (is_due || interval_.is_over(training)) {
       save(training);
     }
   }
@@ -231,6 +235,7 @@ class BackupAndRestoreCallback : public Callback {
 
   // Whether the system has not refused it. Until the new one is whole, those of before stay.
   bool save(Training& training) {
+    interval_.begin(training);
     const auto backup = guard_.accept(training, [&] { return training.backup(); });
     if (!backup) return true;
     const std::optional<Error> refusal = backup->try_save(next_.string(), [&] { put_in_place(); });
@@ -248,6 +253,7 @@ class BackupAndRestoreCallback : public Callback {
 
   const std::filesystem::path path_, previous_, next_, lock_;
   BackupAndRestoreOptions options_;
+  SaveInterval interval_;
   SaveGuard guard_;
   Writes writes_;
   std::optional<int64_t> saved_in_grace_;  // after how many steps it first did

@@ -10,10 +10,15 @@
 #include "core/train/callbacks/folder.h"
 #include "core/train/callbacks/monitor.h"
 #include "core/train/callbacks/path_pattern.h"
+#include "core/train/callbacks/save_interval.h"
 #include "core/train/callbacks/writes.h"
 
 namespace cohort::callbacks {
 namespace {
+
+bool saves_after_batches(const ModelCheckpointOptions& options) {
+  return options.save_freq || options.save_interval;
+}
 
 class ModelCheckpointCallback : public Callback {
  public:
@@ -21,10 +26,12 @@ class ModelCheckpointCallback : public Callback {
       : path_(std::move(path)),
         options_(options),
         monitor_(options.monitor, options.mode, 0, options.initial_value_threshold),
+        interval_(kName, options.save_interval),
         guard_(kName),
         writes_(kName) {}
 
   void on_train_begin(Training& training) override {
+    interval_.begin(training);
     guard_.begin();
     writes_.begin();
     require_place(training);
@@ -36,11 +43,11 @@ class ModelCheckpointCallback : public Callback {
     for (const std::string& result : needed) warn_if_missing(training, kName, result);
   }
   void on_batch_end(Training& training) override {
-    if (options_.save_freq && ++batches_ % *options_.save_freq == 0)
-      save(training, training.logs());
+    const bool is_due = options_.save_freq && ++batches_ % *options_.save_freq == 0;
+    if (is_due || interval_.is_over(training)) save(training, training.logs());
   }
   void on_epoch_end(Training& training, Logs& logs) override {
-    if (!options_.save_freq) save(training, logs);
+    if (!saves_after_batches(options_)) save(training, logs);
     training.add_failed_saves(logs);
   }
   void on_train_end(Training& training) override { writes_.end(training); }
@@ -94,6 +101,7 @@ class ModelCheckpointCallback : public Callback {
   }
 
   void save(Training& training, const Logs& logs) {
+    interval_.begin(training);
     if (lacks_validation(training, logs)) return;
     std::optional<double> value;
     if (options_.save_best_only) {
@@ -183,6 +191,7 @@ class ModelCheckpointCallback : public Callback {
   std::string path_;
   ModelCheckpointOptions options_;
   Monitor monitor_;
+  SaveInterval interval_;
   SaveGuard guard_;
   Writes writes_;
   int64_t batches_ = 0;
@@ -194,15 +203,16 @@ class ModelCheckpointCallback : public Callback {
 CallbackPtr ModelCheckpoint(std::string path, const ModelCheckpointOptions& options) {
   if (options.save_freq && *options.save_freq < 1)
     invalid("ModelCheckpoint: save_freq must be at least 1, got ", *options.save_freq);
-  if (options.save_freq && options.save_best_only && options.monitor.starts_with(kValidationPrefix))
-    invalid(
-        "ModelCheckpoint: monitor \"", options.monitor,
-        "\" is known after an epoch only, and save_freq saves after batches; monitor a result of "
-        "training, or leave save_freq out");
-  if (options.save_freq && names_validation(path))
+  const std::string_view option = options.save_freq ? "save_freq" : "save_interval";
+  if (saves_after_batches(options) && options.save_best_only &&
+      options.monitor.starts_with(kValidationPrefix))
+    invalid("ModelCheckpoint: monitor \"", options.monitor, "\" is known after an epoch only, and ",
+            option, " saves after batches; monitor a result of training, or leave ", option,
+            " out");
+  if (saves_after_batches(options) && names_validation(path))
     invalid("ModelCheckpoint: ", path,
-            ": results of validation are known after an epoch only, and "
-            "save_freq saves after batches");
+            ": results of validation are known after an epoch only, and ", option,
+            " saves after batches");
   if (options.keep < 0) invalid("ModelCheckpoint: keep must not be negative, got ", options.keep);
   require_file_name("ModelCheckpoint", path);
   require_pattern("ModelCheckpoint", path);
