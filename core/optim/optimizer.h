@@ -158,8 +158,9 @@ std::vector<Gradient> gradients(const Value& loss,
 struct ApplyOptions {
   // Gradients are applied as they are: their sum over replicas has been taken already, for instance
   // by ReplicaContext::all_reduce, in a way of one's own. They have to be the same on every
-  // replica, or copies of a variable come to differ. With accumulation_steps they count as those of
-  // the first replica, and are summed as others are at the update. kUnimplemented where updates are
+  // replica, or copies of a variable come to differ. Those of one that is not synchronised may:
+  // each moves along its replica's own gradient. With accumulation_steps they count as those of the
+  // first replica, and are summed as others are at the update. kUnimplemented where updates are
   // made elsewhere (ParameterServerStrategy).
   bool skip_gradients_aggregation = false;
   // A float64 scalar, the same on every replica: what the gradients weigh in a mean with those of
@@ -184,9 +185,11 @@ class Optimizer {
   Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOptions& options);
 
   // While tracing: gradients of this replica's share of the loss, summed over all replicas, then
-  // applied. A loss that is the same on all replicas, as what is computed from the result of a
-  // collective may be, would be counted by each: divide it by their number. A notice tells once of
-  // one that is the result of an all-reduce. `weight` as ApplyOptions has it.
+  // applied, also to each copy of a variable that is not synchronised (Synchronization::kNone), for
+  // which ApplyOptions has another way. A loss that is the same on all replicas, as what is
+  // computed from the result of a collective may be, would be counted by each: divide it by their
+  // number. A notice tells once of one that is the result of an all-reduce. `weight` as
+  // ApplyOptions has it.
   void minimize(const Value& loss, const std::vector<std::shared_ptr<Variable>>& variables,
                 const Value& weight = {}) const;
   // The same for gradients of one's own making, one a variable: they are summed over replicas here,
