@@ -13,18 +13,12 @@
 #include <unistd.h>
 #include <vector>
 
+#include "core/base/control_groups.h"
+
 namespace cohort {
 namespace {
 
-constexpr size_t kLongestLine = 8192;  // twice that of a path
-
-// The lines of a file of the system up to one that is too long; none where there is no such file.
-template <typename Take>
-void for_each_line(const std::string& path, const Take& take) {
-  std::ifstream file(path);
-  std::array<char, kLongestLine> line;
-  while (file.getline(line.data(), line.size())) take(std::string_view(line.data()));
-}
+constexpr size_t kLongestLine = 100;  // two numbers
 
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
@@ -61,22 +55,6 @@ std::optional<int> version_1(const std::string& group) {
                   first_line(group + "/cpu.cfs_period_us"));
 }
 
-// The least that the groups from `path` upwards grant. A container may see paths of its host, but
-// has its own group in the place of the topmost.
-std::optional<int> least(const std::string& mount, std::string_view path,
-                         std::optional<int> (*granted)(const std::string& group)) {
-  std::optional<int> out;
-  for (std::string group(path);; group.resize(group.rfind('/'))) {
-    const auto cores = granted(mount + group);
-    if (cores) out = std::min(*cores, out.value_or(INT_MAX));
-    if (group.find('/') == std::string::npos) return out;
-  }
-}
-
-bool names_cpu(std::string_view controllers) {
-  return ("," + std::string(controllers) + ",").find(",cpu,") != std::string::npos;
-}
-
 // Nothing where OpenMP does not pin threads.
 std::optional<cpu_set_t> cores_of_places() {
   const int places = omp_get_num_places();
@@ -101,20 +79,12 @@ std::optional<cpu_set_t> cores_of_affinity() {
 }  // namespace
 
 std::optional<int> cores_of_control_groups(const std::string& root) {
-  const std::string mounts = root + "/sys/fs/cgroup";
-  std::optional<int> out;
-  // "NUMBER:CONTROLLERS:PATH", of version 2 without controllers.
-  for_each_line(root + "/proc/self/cgroup", [&](std::string_view line) {
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (first == std::string_view::npos || second == std::string_view::npos) return;
-    const std::string_view controllers = line.substr(first + 1, second - first - 1);
-    const std::string_view path = line.substr(second + 1);
-    std::optional<int> cores;
-    if (controllers.empty()) cores = least(mounts, path, version_2);
-    if (names_cpu(controllers)) cores = least(mounts + "/cpu", path, version_1);
-    if (cores) out = std::min(*cores, out.value_or(INT_MAX));
-  });
-  return out;
+  std::optional<int> least;
+  for (const std::string& group : control_groups("cpu", root)) {
+    for (const auto cores : {version_2(group), version_1(group)})
+      if (cores) least = std::min(*cores, least.value_or(INT_MAX));
+  }
+  return least;
 }
 
 int available_cores() {

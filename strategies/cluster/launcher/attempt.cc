@@ -59,10 +59,10 @@ bool send(pid_t pid, int signal) {
 }
 
 // As a task is that has been told of another one's error.
-bool was_aborted(ExitStatus status) { return status.code() == exit_code(Code::kAborted); }
+bool was_aborted(const ExitStatus& status) { return status.code() == exit_code(Code::kAborted); }
 
 // Or that misses another.
-bool may_be_victim(ExitStatus status) {
+bool may_be_victim(const ExitStatus& status) {
   return was_aborted(status) || status.code() == exit_code(Code::kUnavailable);
 }
 
@@ -269,7 +269,8 @@ void Attempt::reap() {
     const auto task = std::find_if(tasks_.begin(), tasks_.end(), [&](const TaskRun& run) {
       return run.pid == ended.si_pid && !run.ended;
     });
-    if (task != tasks_.end()) record(static_cast<size_t>(task - tasks_.begin()), ExitStatus(ended));
+    if (task != tasks_.end())
+      record(static_cast<size_t>(task - tasks_.begin()), explained(ExitStatus(ended)));
     // Not before what is left of its group is killed, whose number others could have after this.
     waitpid(ended.si_pid, nullptr, 0);
     ended = {};
@@ -277,7 +278,14 @@ void Attempt::reap() {
   has_children_ = found == 0;
 }
 
-void Attempt::record(size_t task, ExitStatus status) {
+// Those whom this process has killed itself are not the kernel's.
+ExitStatus Attempt::explained(ExitStatus status) {
+  if (status.was_killed_by(SIGKILL) && phase_ < Phase::kKilling)
+    status.explain(memory_kills_.explain_next());
+  return status;
+}
+
+void Attempt::record(size_t task, const ExitStatus& status) {
   TaskRun& run = tasks_[task];
   run.ended = true;
   run.status = status;
@@ -336,13 +344,13 @@ void Attempt::note_task_restarts() const {
   if (!restarts.empty()) setting_.note("started again alone: ", comma_separated(restarts));
 }
 
-bool Attempt::may_be_cause(ExitStatus status) const {
+bool Attempt::may_be_cause(const ExitStatus& status) const {
   if (!failed_ || phase_ >= Phase::kKilling) return false;
   if (status.was_killed()) return !status.was_killed_by(SIGTERM);
   return was_aborted(tasks_[*failed_].status) && !status.resumable();
 }
 
-int Attempt::weight(ExitStatus status) const {
+int Attempt::weight(const ExitStatus& status) const {
   if (status.was_killed_by(passed_on_)) return kWeightOfSignal;
   if (may_be_victim(status)) return kWeightOfConsequence;
   return status.resumable() ? kWeightOfResumable : kWeightOfCause;

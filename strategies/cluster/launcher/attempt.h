@@ -14,6 +14,7 @@
 #include "strategies/cluster/launcher/environment.h"
 #include "strategies/cluster/launcher/exit_status.h"
 #include "strategies/cluster/launcher/local_cluster.h"
+#include "strategies/cluster/launcher/memory_kills.h"
 #include "strategies/cluster/launcher/options.h"
 #include "strategies/cluster/launcher/output_sink.h"
 #include "strategies/cluster/launcher/report_schedule.h"
@@ -123,7 +124,8 @@ class Attempt {
   void follow(const Message& order);
   void tell(const Message& message) const;
   void reap();
-  void record(size_t task, ExitStatus status);
+  ExitStatus explained(ExitStatus status);
+  void record(size_t task, const ExitStatus& status);
   // Whether nothing has ended the run yet.
   bool may_restart_tasks() const { return phase_ < Phase::kEnding && !failed_; }
   bool may_come_back(size_t task) const;
@@ -137,11 +139,11 @@ class Attempt {
   // an error of which another one was told. What was killed may take longer to disappear, and what
   // has an error to unwind, than others to notice it and end. To save and say so is what it has
   // been asked for.
-  bool may_be_cause(ExitStatus status) const;
+  bool may_be_cause(const ExitStatus& status) const;
   // How likely a failure is the cause of others: those who did what a signal asked for, miss a
   // peer, were aborted, or ask to be resumed, may only have noticed what happened to another. Of
   // these, who asks to be resumed comes first: others may miss it.
-  int weight(ExitStatus status) const;
+  int weight(const ExitStatus& status) const;
   // Draws the consequences of tasks that have ended.
   void advance();
   void tell_that_trainers_have_ended();
@@ -184,6 +186,7 @@ class Attempt {
 
   const Setting& setting_;
   const int restart_;
+  MemoryKills memory_kills_;
   std::vector<TaskRun> tasks_;
   Phase phase_ = Phase::kRunning;
   std::optional<Clock::time_point> deadline_;  // of the phase

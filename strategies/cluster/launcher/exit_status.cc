@@ -28,6 +28,7 @@ std::string ExitStatus::describe() const {
     return str("exited with code ", code(), resumable() ? " (resumable)" : "");
   }
   const int signal = WTERMSIG(status_);
+  if (!reason_.empty()) return str("was killed by ", signal_name(signal), ": ", reason_);
   const char* meaning = sigdescr_np(signal);
   return str("was killed by ", signal_name(signal), meaning ? str(" (", meaning, ")") : "",
              WCOREDUMP(status_) ? ", core dumped" : "");

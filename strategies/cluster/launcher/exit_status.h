@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <string>
+#include <utility>
 
 namespace cohort::launcher {
 
@@ -24,11 +25,15 @@ class ExitStatus {
   // What a shell would say: the exit code, or 128 plus the number of the signal.
   int code() const;
   bool resumable() const { return code() == kResumable; }
-  // "exited with code 3" or "was killed by SIGSEGV (Segmentation fault)".
+  // Why the signal was sent, as far as that is known.
+  void explain(std::string reason) { reason_ = std::move(reason); }
+  // "exited with code 3", "was killed by SIGSEGV (Segmentation fault)" or, where it was explained,
+  // "was killed by SIGKILL: the host was out of memory".
   std::string describe() const;
 
  private:
   int status_ = 0;
+  std::string reason_;
 };
 
 }  // namespace cohort::launcher

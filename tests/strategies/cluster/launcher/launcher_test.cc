@@ -1,5 +1,6 @@
 // cohort-run, as its users meet it: real processes of the real program.
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -280,6 +281,28 @@ TEST(LauncherPorts, AreThoseOfIPv6WhereALoopbackHasNoOther) {
   EXPECT_EQ(run.code, 0) << run.errors;
   EXPECT_THAT(run.output, HasSubstr("TF_CONFIG={\"cluster\":{\"worker\":[\"[::1]:"));
   EXPECT_THAT(run.output, HasSubstr("[worker:1] MASTER_ADDR=::1\n"));
+}
+
+// Memory.
+
+// In a mount namespace, where a group's files are what the test writes: worker:1 plays the kernel.
+TEST(LauncherMemory, ThatAControlGroupLacksIsWhyATaskWasKilled) {
+  const auto finish_there = [](const std::string& command) {
+    return finish_unshared("-rm",
+                           "mount -t tmpfs none /sys/fs/cgroup && cd /sys/fs/cgroup && "
+                           "echo oom 0 oom_kill 0 > memory.events && "
+                           "echo 90000000 > memory.max && " +
+                               command,
+                           {std::getenv("COHORT_RUN")});
+  };
+  if (finish_there("true").code != 0) GTEST_SKIP() << "may not mount";
+  const Finished run = finish_there(
+      "exec \"$0\" --standalone --workers=2 /bin/sh -c '[ $RANK = 0 ] && sleep 60; "
+      "echo oom 1 oom_kill 1 > memory.events; kill -9 $$'");
+  EXPECT_EQ(run.code, 128 + SIGKILL);
+  EXPECT_THAT(run.errors,
+              HasSubstr("worker:1 was killed by SIGKILL: its control group was out of memory "
+                        "(limit 90000000 bytes); ending worker:0\n"));
 }
 
 // Inside another launcher.
