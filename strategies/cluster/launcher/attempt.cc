@@ -101,15 +101,16 @@ void Attempt::start_process(size_t task) {
   run.ended = false;
   run.next_start.reset();
   run.last_lines = std::make_shared<LastLines>();
+  const bool is_shown = setting_.options.show.contains(cluster.tasks()[task]);
   std::vector<TaskOutput> before = std::exchange(run.streams, {});
   const auto add = [&](net::Descriptor pipe, const std::shared_ptr<OutputSink>& sink,
                        const char* name) {
     const size_t place = run.streams.size();
     run.streams.emplace_back(
         std::move(pipe),
-        setting_.options.no_prefix ? "" : prefix(run.name, task, sink->has_colours()), sink,
-        setting_.console.errors, before.empty() ? log_of(task, name) : before[place].release_log(),
-        run.last_lines);
+        setting_.options.no_prefix ? "" : prefix(run.name, task, sink->has_colours()),
+        is_shown ? sink : nullptr, setting_.console.errors,
+        before.empty() ? log_of(task, name) : before[place].release_log(), run.last_lines);
   };
   add(std::move(child.output), setting_.console.output, "stdout");
   add(std::move(child.errors), setting_.console.errors, "stderr");

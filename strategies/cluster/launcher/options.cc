@@ -16,6 +16,7 @@
 #include "core/base/error.h"
 #include "core/base/flags.h"
 #include "core/base/system_error.h"
+#include "strategies/cluster/launcher/messages.h"
 
 namespace cohort::launcher {
 namespace {
@@ -76,6 +77,15 @@ const char* lack_of_execution(const std::string& path) {
   return "is not executable (chmod +x makes it so)";
 }
 
+// With as many workers and parameter servers as there may ever be where other nodes have some, too.
+std::vector<JobSize> jobs(const Options& options) {
+  const int most = static_cast<int>(kMaxTasksOfJob);
+  return {{"chief", options.chief},
+          {"worker", options.nodes ? most : options.workers},
+          {"ps", options.nodes ? most : options.ps},
+          {"evaluator", options.evaluator}};
+}
+
 // What torchrun, Horovod and MPI call the flags.
 std::map<std::string, std::string> flags_elsewhere() {
   return {{"n", "workers"},
@@ -123,6 +133,9 @@ Options parse_options(int argc, char** argv) {
                    "seconds after which the run is ended; 0: never", {.min = 0, .max = kMaxTime}));
   options.log_dir = flags.text("log_dir", options.log_dir, "folder for a log file of each task",
                                {.may_be_empty = false});
+  options.show = ShownTasks(flags.text(
+      "show", "", "whose lines are shown: tasks and jobs, as in worker:0,ps; default: all",
+      {.may_be_empty = false}));
   options.standalone =
       flags.boolean("standalone", options.standalone,
                     "start a cluster even as one of several tasks of another launcher");
@@ -140,6 +153,7 @@ Options parse_options(int argc, char** argv) {
   if (options.nodes && options.workers + options.ps == 0) {
     invalid("--workers=0 without --ps leaves nothing to run on all nodes but the first");
   }
+  options.show.check(jobs(options));
   options.command.assign(argv + first, argv + argc);
   if (options.command.empty() || options.command[0].empty()) {
     invalid("no program is given: expected cohort-run [flags] PROGRAM [ARGS...]");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "strategies/cluster/launcher/node_options.h"
+#include "strategies/cluster/launcher/shown_tasks.h"
 
 namespace cohort::launcher {
 
@@ -21,6 +22,7 @@ struct Options {
   std::chrono::duration<double> grace{30};   // between asking a task to end and killing it
   std::chrono::duration<double> timeout{0};  // of the whole run, restarts included; 0: none
   std::string log_dir;                       // "": no log files
+  ShownTasks show;                           // others go to log files alone
   bool quiet = false;       // the launcher itself says nothing but errors and what has failed
   bool no_prefix = false;   // lines of tasks are shown as they are
   bool version = false;     // print the version and do nothing else

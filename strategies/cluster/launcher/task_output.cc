@@ -37,12 +37,12 @@ TaskOutput::TaskOutput(net::Descriptor pipe, std::string prefix, std::shared_ptr
       log_(std::move(log)),
       last_lines_(std::move(last_lines)) {}
 
-int TaskOutput::readable() const { return sink_->is_full() ? -1 : pipe_.get(); }
+int TaskOutput::readable() const { return sink_ && sink_->is_full() ? -1 : pipe_.get(); }
 
 void TaskOutput::read_some() {
   read_once();
   // As if the task itself wrote where nobody reads.
-  if (sink_->is_broken() && !log_.file) pipe_.reset();
+  if (sink_ && sink_->is_broken() && !log_.file) pipe_.reset();
 }
 
 void TaskOutput::read_available() {
@@ -80,9 +80,11 @@ void TaskOutput::take(std::string_view bytes) {
 }
 
 void TaskOutput::end_line() {
-  sink_->append(prefix_);
-  sink_->append(line_);
-  sink_->append("\n");
+  if (sink_) {
+    sink_->append(prefix_);
+    sink_->append(line_);
+    sink_->append("\n");
+  }
   last_lines_->add(line_);
   line_.clear();
 }

@@ -31,7 +31,8 @@ class LastLines {
 // are passed on as they are. A log file, if there is one, gets all bytes without prefixes.
 class TaskOutput {
  public:
-  // `notices` gets the launcher's own lines. The last lines may be shared with another stream.
+  // No sink: the lines are not shown. `notices` gets the launcher's own lines. The last lines may
+  // be shared with another stream.
   TaskOutput(net::Descriptor pipe, std::string prefix, std::shared_ptr<OutputSink> sink,
              std::shared_ptr<OutputSink> notices, Log log, std::shared_ptr<LastLines> last_lines);
 

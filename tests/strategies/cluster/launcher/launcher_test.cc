@@ -449,6 +449,11 @@ TEST(LauncherFlags, AreChecked) {
   expect({"--max_restarts=2"}, "/bin/true", 2, "--max_restarts; did you mean --restarts?");
   expect({"-np"}, "2", 2, "unknown flag -np; did you mean --workers?");
   expect({"--log_dir="}, "/bin/true", 2, "--log_dir= is not allowed: expected a value");
+  expect({"--show="}, "/bin/true", 2, "--show= is not allowed: expected a value");
+  expect({"--workers=2", "--ps=1", "--show=ps,worker:2"}, "/bin/true", 2,
+         "there is no task \"worker:2\": expected names of worker:0 to worker:1, ps:0, or of jobs");
+  expect({"--show=chief"}, "/bin/true", 2, "there is no task \"chief\"");
+  expect({"--show=,worker:0"}, "/bin/true", 2, "there is no task \"\"");
   expect({"--restarts=-1"}, "/bin/true", 2, "--restarts=-1 is not allowed");
   expect({"--task_restarts=-1"}, "/bin/true", 2, "--task_restarts=-1 is not allowed");
   expect({"--task_restarts=1"}, "/bin/true", 2, "--task_restarts=1 is for jobs with --ps");
@@ -500,7 +505,7 @@ TEST(LauncherFlags, HelpNamesThemAll) {
   EXPECT_THAT(run.output, HasSubstr("Usage: cohort-run [flags] PROGRAM [ARGS...]\n"));
   for (const char* name :
        {"workers", "ps", "chief", "evaluator", "restarts", "task_restarts", "grace", "timeout",
-        "log_dir", "standalone", "quiet", "no_prefix", "version"}) {
+        "log_dir", "show", "standalone", "quiet", "no_prefix", "version"}) {
     EXPECT_THAT(run.output, HasSubstr(std::string("  --") + name + " "));
   }
 }

@@ -46,6 +46,22 @@ TEST(LauncherOutput, IsShownAsItIsWithoutPrefixes) {
   EXPECT_THAT(run.output, Not(HasSubstr("[worker")));
 }
 
+TEST(LauncherOutput, IsShownOfThoseThatAreNamed) {
+  const TemporaryFolder folder("launcher");
+  Launched launched(
+      {.flags = {"--workers=2", "--ps=2", "--show=worker:1,ps", "--log_dir=" + folder.path()},
+       .actions = {"worker:0@write_long=3000000", "print=", "print=ready",
+                   "worker:0@await_file=" + folder.path() + "/go", "worker:0@complain=so bad",
+                   "worker:0@exit=3", "hang"}});
+  for (const char* task : {"worker:1", "ps:0", "ps:1"})
+    launched.wait_for_output(str("[", task, "] ready"));
+  touch(folder.path() + "/go");
+  EXPECT_EQ(launched.wait(), 3);
+  EXPECT_THAT(launched.output() + launched.errors(), Not(HasSubstr("[worker:0]")));
+  EXPECT_THAT(launched.errors(), HasSubstr("cohort-run:   | so bad\n"));
+  EXPECT_GT(read_file(folder.path() + "/attempt-0/worker-0.stdout").size(), 3'000'000);
+}
+
 TEST(LauncherOutput, OfALauncherThatIsToBeQuietIsOnlyWhatHasFailed) {
   const std::vector<std::string> flags = {"--workers=2", "--quiet", "--restarts=1"};
   EXPECT_EQ(finish({.flags = flags, .actions = {"print=hello"}}).errors, "");
