@@ -127,7 +127,7 @@ void Flags::finish(const std::map<std::string, std::string>& foreign) {
     const std::string meant = dashes == 0 ? "" : meant_by(name, foreign);
     if (dashes < 2 && meant.empty()) invalid("unexpected argument \"", text, "\"");
     invalid("unknown flag ", text.substr(0, dashes), name,
-            meant.empty() ? "" : str("; did you mean --", meant, "?"), " (--help lists the flags)");
+            meant.empty() ? "" : str("; did you mean ", meant, "?"), " (--help lists the flags)");
   }
 }
 
@@ -137,7 +137,8 @@ std::string Flags::meant_by(std::string name,
   if (const auto found = foreign.find(name); found != foreign.end()) return found->second;
   std::vector<std::string_view> names;
   for (const Described& flag : described_) names.push_back(flag.name);
-  return std::string(nearest(name, names));
+  const std::string_view meant = nearest(name, names);
+  return meant.empty() ? "" : str("--", meant);
 }
 
 std::string Flags::help() const {

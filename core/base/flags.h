@@ -54,8 +54,9 @@ class Flags {
 
   // To be called when all flags have been asked for. With --help or -h, prints them and exits with
   // 0, but for standard output that cannot be written, an Error of the system's; an argument that
-  // nobody asked for is an error that suggests the flag which has this name elsewhere, by `foreign`
-  // from such names, written with underscores, to flags; else the nearest flag.
+  // nobody asked for is an error that suggests what a flag of this name elsewhere means here, by
+  // `foreign` from such names, written with underscores, to "--name" or other words; else the
+  // nearest flag.
   void finish(const std::map<std::string, std::string>& foreign = {});
   // What --help prints.
   std::string help() const;
@@ -71,7 +72,7 @@ class Flags {
   // Takes the value of the last --name, or returns false. `alone` is the value of --name without
   // one; where it is empty, one is needed.
   bool take(const std::string& name, const std::string& alone, std::string& value);
-  // The flag that an unknown name is meant to be; "" where there is no telling.
+  // What is meant by an unknown name, as "--name"; "" where there is no telling.
   std::string meant_by(std::string name, const std::map<std::string, std::string>& foreign) const;
 
   std::string program_, description_, operands_;

@@ -1,7 +1,10 @@
 #include "strategies/cluster/gpu_list.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <iterator>
 #include <string_view>
+#include <system_error>
 
 namespace cohort::config {
 namespace {
@@ -29,6 +32,12 @@ std::vector<std::string> listed_gpus(const std::string& text) {
     begin = end + 1;
   }
   return gpus;
+}
+
+int host_gpus() {
+  std::error_code none;
+  const std::filesystem::directory_iterator gpus("/proc/driver/nvidia/gpus", none);
+  return none ? 0 : static_cast<int>(std::distance(begin(gpus), end(gpus)));
 }
 
 }  // namespace cohort::config

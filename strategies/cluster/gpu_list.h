@@ -9,4 +9,7 @@ namespace cohort::config {
 // the blanks around them: the list ends at its first entry that is neither a number nor a UUID.
 std::vector<std::string> listed_gpus(const std::string& text);
 
+// How many GPUs the driver of this host knows; 0 without one.
+int host_gpus();
+
 }  // namespace cohort::config

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
 #include <limits>
 #include <mutex>
 #include <string_view>
@@ -19,6 +18,7 @@
 namespace cohort {
 namespace {
 
+using config::host_gpus;
 using config::kMaxTasks;
 using config::listed_gpus;
 using config::refuse;
@@ -186,13 +186,6 @@ std::vector<std::string> numbered_gpus(int count) {
   std::vector<std::string> gpus;
   for (int i = 0; i < count; ++i) gpus.push_back(std::to_string(i));
   return gpus;
-}
-
-// How many GPUs the driver of this host knows.
-int host_gpus() {
-  std::error_code none;
-  const std::filesystem::directory_iterator gpus("/proc/driver/nvidia/gpus", none);
-  return none ? 0 : static_cast<int>(std::distance(begin(gpus), end(gpus)));
 }
 
 struct Gpus {

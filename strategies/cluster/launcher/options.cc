@@ -15,7 +15,9 @@
 #include "core/base/cores.h"
 #include "core/base/error.h"
 #include "core/base/flags.h"
+#include "core/base/quote.h"
 #include "core/base/system_error.h"
+#include "strategies/cluster/gpu_list.h"
 #include "strategies/cluster/launcher/messages.h"
 
 namespace cohort::launcher {
@@ -45,16 +47,31 @@ int end_of_flags(int argc, char** argv) {
   return i;
 }
 
+// Of those that tasks share out by LOCAL_RANK, at least 1.
+int count_gpus() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const int gpus =
+      visible ? static_cast<int>(config::listed_gpus(visible).size()) : config::host_gpus();
+  if (gpus == 0) {
+    invalid("--workers=gpu finds no GPU: ",
+            visible ? str("CUDA_VISIBLE_DEVICES=", quote(visible), " names none")
+                    : "this host has no driver of any");
+  }
+  return gpus;
+}
+
 int parse_workers(Flags& flags, int fallback) {
-  const std::string text = flags.text("workers", std::to_string(fallback),
-                                      "tasks that train: a number, or auto for one on each core");
+  const std::string text = flags.text(
+      "workers", std::to_string(fallback),
+      "tasks that train: a number, auto for one on each core, or gpu for one on each GPU");
   if (text == "auto") return std::min(available_cores(), kMaxTasks);
+  if (text == "gpu") return std::min(count_gpus(), kMaxTasks);
   int workers = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), workers);
   if (error != std::errc() || end != text.data() + text.size() || workers < 0 ||
       workers > kMaxTasks) {
     invalid("--workers=", text, " is not allowed: expected an integer, at least 0, at most ",
-            kMaxTasks, ", or auto");
+            kMaxTasks, ", auto or gpu");
   }
   return workers;
 }
@@ -86,17 +103,40 @@ std::vector<JobSize> jobs(const Options& options) {
           {"evaluator", options.evaluator}};
 }
 
-// What torchrun, Horovod and MPI call the flags.
+// What flags of torchrun, Horovod and MPI mean here.
 std::map<std::string, std::string> flags_elsewhere() {
-  return {{"n", "workers"},
-          {"np", "workers"},
-          {"nproc", "workers"},
-          {"nproc_per_node", "workers"},
-          {"num_proc", "workers"},
-          {"max_restarts", "restarts"},
-          {"rdzv_endpoint", "rendezvous"},
-          {"rdzv_id", "job_id"},
-          {"master_addr", "rendezvous"}};
+  const std::string workers = "--workers", log_dir = "--log_dir", rendezvous = "--rendezvous",
+                    nodes = "--nnodes, and cohort-run on each host",
+                    module = "cohort-run python3 -m MODULE";
+  return {{"n", workers},
+          {"np", workers},
+          {"nproc", workers},
+          {"nproc_per_node", workers},
+          {"num_proc", workers},
+          {"max_restarts", "--restarts"},
+          {"local_ranks_filter", "--show"},
+          {"tee", log_dir},
+          {"t", log_dir},
+          {"redirects", log_dir},
+          {"r", log_dir},
+          {"output_filename", log_dir},
+          {"rdzv_backend", rendezvous},
+          {"rdzv_endpoint", rendezvous},
+          {"rdzv_conf", "--join_timeout or --last_call"},
+          {"rdzv_id", "--job_id"},
+          {"master_addr", rendezvous},
+          {"master_port", rendezvous},
+          {"local_addr", "--host"},
+          {"start_timeout", "--join_timeout"},
+          {"H", nodes},
+          {"hosts", nodes},
+          {"hostfile", nodes},
+          {"min_np", "--nnodes=MIN:MAX"},
+          {"max_np", "--nnodes=MIN:MAX"},
+          {"role", "--workers, --ps, --chief or --evaluator"},
+          {"x", "NAME=VALUE cohort-run"},
+          {"m", module},
+          {"module", module}};
 }
 
 }  // namespace

@@ -196,6 +196,19 @@ TEST(LauncherEnvironment, HasAWorkerForEachCoreWhereTheirNumberIsAuto) {
               std::to_string(number));
 }
 
+TEST(LauncherEnvironment, HasAWorkerForEachGpuThatIsVisible) {
+  const auto finish_with = [](const std::string& visible) {
+    return finish({.flags = {"--workers=gpu"},
+                   .actions = {"show=WORLD_SIZE"},
+                   .environment = {{"CUDA_VISIBLE_DEVICES", visible}}});
+  };
+  EXPECT_EQ(shown(finish_with("4,GPU-1f,7").output, "worker:2", "WORLD_SIZE"), "3");
+  const Finished without = finish_with("-1");
+  EXPECT_EQ(without.code, 2);
+  EXPECT_THAT(without.errors,
+              HasSubstr("--workers=gpu finds no GPU: CUDA_VISIBLE_DEVICES=\"-1\" names none"));
+}
+
 // Open files, of which each task takes three.
 
 TEST(LauncherFiles, MayBeMoreThanTheSoftLimitWhichTasksKeep) {
@@ -440,7 +453,7 @@ TEST(LauncherFlags, AreChecked) {
   expect({"--workers=-1"}, "/bin/true", 2,
          "--workers=-1 is not allowed: expected an integer, at least 0");
   expect({"--workers=x"}, "/bin/true", 2, "--workers=x is not allowed");
-  expect({"--workers=1001"}, "/bin/true", 2, "at most 1000, or auto");
+  expect({"--workers=1001"}, "/bin/true", 2, "at most 1000, auto or gpu");
   expect({"--timeout=-1"}, "/bin/true", 2, "--timeout=-1 is not allowed");
   expect({"--workers"}, "none", 2, "--workers needs a value");
   expect({"--worker=2"}, "/bin/true", 2, "unknown flag --worker; did you mean --workers?");
@@ -448,6 +461,11 @@ TEST(LauncherFlags, AreChecked) {
   expect({"--nproc-per-node=2"}, "/bin/true", 2, "--nproc-per-node; did you mean --workers?");
   expect({"--max_restarts=2"}, "/bin/true", 2, "--max_restarts; did you mean --restarts?");
   expect({"-np"}, "2", 2, "unknown flag -np; did you mean --workers?");
+  expect({"--local-ranks-filter=0"}, "/bin/true", 2, "did you mean --show?");
+  expect({"--redirects", "3"}, "/bin/true", 2, "unknown flag --redirects; did you mean --log_dir?");
+  expect({"--rdzv-backend=c10d"}, "/bin/true", 2, "did you mean --rendezvous?");
+  expect({"--master_port=1"}, "/bin/true", 2, "did you mean --rendezvous?");
+  expect({"-m"}, "train", 2, "unknown flag -m; did you mean cohort-run python3 -m MODULE?");
   expect({"--log_dir="}, "/bin/true", 2, "--log_dir= is not allowed: expected a value");
   expect({"--show="}, "/bin/true", 2, "--show= is not allowed: expected a value");
   expect({"--workers=2", "--ps=1", "--show=ps,worker:2"}, "/bin/true", 2,
