@@ -14,6 +14,7 @@
 #include "core/base/program.h"
 #include "core/base/quote.h"
 #include "strategies/cluster/launcher/child.h"
+#include "strategies/cluster/launcher/core_share.h"
 #include "strategies/cluster/launcher/descendants.h"
 #include "strategies/cluster/launcher/task_log.h"
 
@@ -90,9 +91,11 @@ void Attempt::start_process(size_t task) {
   const Restarts restarts = {restart_, run.restarts};
   const LocalCluster& cluster = setting_.cluster;
   const net::Descriptor socket = cluster.socket(task);
-  const Program program = {
+  Program program = {
       setting_.program, setting_.options.command,
       cluster.environment(task, setting_.environment, restarts, socket.get()).strings()};
+  if (setting_.options.bind_to_cores)
+    program.cores = core_share(static_cast<int>(task), setting_.options.tasks());
   Child child = launcher::start(program, socket, setting_.signals);
 
   run.name = cluster.tasks()[task].name();

@@ -30,6 +30,8 @@ void keep_over_exec(int descriptor) {
   if (inherited >= 0) keep_over_exec(inherited);
   signals.restore();
   restore_descriptor_limit();
+  // Where its cpuset has lost them all meanwhile, it runs on those that are left.
+  if (program.cores) sched_setaffinity(0, sizeof(*program.cores), &*program.cores);
   const int error = become_program(program.path, program.arguments, program.environment);
   [[maybe_unused]] const ssize_t written = write(failure, &error, sizeof(error));
   _exit(1);

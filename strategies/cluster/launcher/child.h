@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+#include <sched.h>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -14,6 +16,7 @@ struct Program {
   std::string path;
   std::vector<std::string> arguments;    // the first is its name
   std::vector<std::string> environment;  // "NAME=value" of each
+  std::optional<cpu_set_t> cores = {};   // on which it runs; without them on those of this process
 };
 
 // A process that this one started. Whoever starts it has to wait for it.

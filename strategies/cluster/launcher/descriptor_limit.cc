@@ -14,8 +14,7 @@ std::optional<rlimit> before;  // raise_descriptor_limit()
 
 // A port where a task has one, its two streams, and their log files.
 int needed(const Options& options) {
-  const int with_port = options.chief + options.workers + options.ps;
-  const int tasks = with_port + options.evaluator;
+  const int tasks = options.tasks(), with_port = tasks - options.evaluator;
   const int nodes = options.nodes ? options.nodes->max_nodes : 0;  // at the rendezvous
   return with_port + tasks * (options.log_dir.empty() ? 2 : 4) + nodes + kOthers;
 }

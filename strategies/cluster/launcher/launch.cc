@@ -5,6 +5,7 @@
 
 #include "core/base/cores.h"
 #include "core/base/version.h"
+#include "strategies/cluster/launcher/core_share.h"
 #include "strategies/cluster/launcher/descriptor_limit.h"
 #include "strategies/cluster/launcher/environment.h"
 #include "strategies/cluster/launcher/execution.h"
@@ -32,7 +33,8 @@ namespace {
 }
 
 void divide_cores(const Options& options, Environment& environment) {
-  const int tasks = options.chief + options.workers + options.ps + options.evaluator;
+  const int tasks = options.tasks();
+  if (options.bind_to_cores) core_share(0, tasks);  // an error here is one before any task starts
   if (environment.has("OMP_NUM_THREADS") || tasks == 1) return;
   const int cores = available_cores(), threads = std::max(1, cores / tasks);
   if (!options.quiet) {

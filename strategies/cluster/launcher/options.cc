@@ -115,6 +115,8 @@ std::map<std::string, std::string> flags_elsewhere() {
           {"num_proc", workers},
           {"max_restarts", "--restarts"},
           {"local_ranks_filter", "--show"},
+          {"numa_binding", "--bind=cores"},
+          {"bind_to", "--bind=cores"},
           {"tee", log_dir},
           {"t", log_dir},
           {"redirects", log_dir},
@@ -176,6 +178,9 @@ Options parse_options(int argc, char** argv) {
   options.show = ShownTasks(flags.text(
       "show", "", "whose lines are shown: tasks and jobs, as in worker:0,ps; default: all",
       {.may_be_empty = false}));
+  options.bind_to_cores =
+      flags.text("bind", "none", "cores: each task of this host has as many of its own",
+                 {.choices = {"none", "cores"}}) == "cores";
   options.standalone =
       flags.boolean("standalone", options.standalone,
                     "start a cluster even as one of several tasks of another launcher");

@@ -23,12 +23,16 @@ struct Options {
   std::chrono::duration<double> timeout{0};  // of the whole run, restarts included; 0: none
   std::string log_dir;                       // "": no log files
   ShownTasks show;                           // others go to log files alone
+  bool bind_to_cores = false;                // each task has cores of its own
   bool quiet = false;       // the launcher itself says nothing but errors and what has failed
   bool no_prefix = false;   // lines of tasks are shown as they are
   bool version = false;     // print the version and do nothing else
   bool standalone = false;  // start a cluster even as one of several tasks of another launcher
   std::optional<NodeOptions> nodes;  // of a job on several hosts
   std::vector<std::string> command;  // the program as the user wrote it, and its arguments
+
+  // Of this host, or the first one of several, where the chief and the evaluator are.
+  int tasks() const { return chief + workers + ps + evaluator; }
 };
 
 // Flags end at the first argument that is none, or at "--". Errors are kInvalidArgument. With

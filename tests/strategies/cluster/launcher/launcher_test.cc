@@ -6,6 +6,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <sstream>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/cores.h"
+#include "core/base/error.h"
 #include "core/base/temporary_folder.h"
 #include "core/base/version.h"
 #include "tests/strategies/cluster/launcher/launched.h"
@@ -186,6 +188,46 @@ TEST(LauncherEnvironment, HasAllCoresWhereOpenMPPinsThreads) {
   for (const char* task : {"[worker:0] ", "[worker:1] "})
     EXPECT_THAT(lines_of(run.output, std::string(task) + "Cpus_allowed_list:\t"),
                 ElementsAre(allowed_cores()));
+}
+
+// "0-2,8" as its numbers.
+std::vector<int> cores_of(const std::string& list) {
+  std::vector<int> cores;
+  std::istringstream text(list);
+  for (std::string part; std::getline(text, part, ',');) {
+    const int first = std::stoi(part), last = std::stoi(part.substr(part.find('-') + 1));
+    for (int core = first; core <= last; ++core) cores.push_back(core);
+  }
+  return cores;
+}
+
+TEST(LauncherEnvironment, HasCoresOfItsOwnWhereItIsBound) {
+  const std::vector<int> cores = cores_of(allowed_cores());
+  const int share = static_cast<int>(cores.size()) / 2;
+  if (share == 0) GTEST_SKIP() << "one core";
+  Launched launched({.flags = {"--ps=1", "--bind=cores"},
+                     .actions = {"-c", "grep Cpus_allowed_list: /proc/self/status; exec sleep 60"},
+                     .program = "/bin/sh"});
+  launched.wait_for_output("Cpus_allowed_list", 2);
+  launched.send(SIGTERM);
+  launched.wait();
+  auto first = cores.begin();
+  for (const char* task : {"worker:0", "ps:0"}) {
+    const auto lists = lines_of(launched.output(), str("[", task, "] Cpus_allowed_list:\t"));
+    ASSERT_EQ(lists.size(), 1) << launched.output();
+    EXPECT_EQ(cores_of(lists[0]), std::vector<int>(first, first + share));
+    first += share;
+  }
+}
+
+TEST(LauncherEnvironment, IsNotBoundWhereTasksAreMoreThanCores) {
+  const size_t cores = cores_of(allowed_cores()).size();
+  if (cores >= 1000) GTEST_SKIP() << "too many cores";
+  const Finished run =
+      finish({.flags = {"--bind=cores", str("--ps=", cores)}, .program = "/bin/true"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.errors, HasSubstr(str("expected at most ", cores,
+                                        " tasks, one for each core, found ", cores + 1)));
 }
 
 TEST(LauncherEnvironment, HasAWorkerForEachCoreWhereTheirNumberIsAuto) {
@@ -472,6 +514,8 @@ TEST(LauncherFlags, AreChecked) {
          "there is no task \"worker:2\": expected names of worker:0 to worker:1, ps:0, or of jobs");
   expect({"--show=chief"}, "/bin/true", 2, "there is no task \"chief\"");
   expect({"--show=,worker:0"}, "/bin/true", 2, "there is no task \"\"");
+  expect({"--numa-binding=node"}, "/bin/true", 2, "did you mean --bind=cores?");
+  expect({"--bind=node"}, "/bin/true", 2, "expected one of none, cores");
   expect({"--restarts=-1"}, "/bin/true", 2, "--restarts=-1 is not allowed");
   expect({"--task_restarts=-1"}, "/bin/true", 2, "--task_restarts=-1 is not allowed");
   expect({"--task_restarts=1"}, "/bin/true", 2, "--task_restarts=1 is for jobs with --ps");
@@ -523,7 +567,7 @@ TEST(LauncherFlags, HelpNamesThemAll) {
   EXPECT_THAT(run.output, HasSubstr("Usage: cohort-run [flags] PROGRAM [ARGS...]\n"));
   for (const char* name :
        {"workers", "ps", "chief", "evaluator", "restarts", "task_restarts", "grace", "timeout",
-        "log_dir", "show", "standalone", "quiet", "no_prefix", "version"}) {
+        "log_dir", "show", "bind", "standalone", "quiet", "no_prefix", "version"}) {
     EXPECT_THAT(run.output, HasSubstr(std::string("  --") + name + " "));
   }
 }
