@@ -220,6 +220,7 @@ JobRules Agent::rules() const {
   return {.min_nodes = static_cast<size_t>(own.min_nodes),
           .max_nodes = static_cast<size_t>(own.max_nodes),
           .restarts = options_.restarts,
+          .node_failures = own.node_failures,
           .join_timeout = ticks(own.join_timeout),
           .last_call = ticks(own.last_call),
           .timeout = ticks(options_.timeout),

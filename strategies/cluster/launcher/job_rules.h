@@ -14,6 +14,7 @@ struct JobRules {
 
   size_t min_nodes = 1, max_nodes = 1;
   int restarts = 0;
+  int node_failures = 0;  // so many in a row let a node leave an elastic job; 0: none do
   Duration join_timeout{}, last_call{};
   Duration timeout{};       // from the first start on; 0: none
   std::string job_id;       // --job_id

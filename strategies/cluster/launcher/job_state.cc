@@ -144,9 +144,8 @@ bool JobState::has_enough(Time now) const {
 }
 
 bool JobState::has_trainers() const {
-  return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& entry) {
-    return entry.second.node.chief != 0 || !entry.second.node.workers.empty();
-  });
+  return std::any_of(nodes_.begin(), nodes_.end(),
+                     [](const auto& entry) { return entry.second.trains(); });
 }
 
 std::string JobState::lack_of_trainers() const {
@@ -362,8 +361,9 @@ bool JobState::nodes_have_changed(Time now) const {
 }
 
 void JobState::conclude(Time now) {
-  const bool counts = !nodes_have_changed(now);
   std::vector<std::string> lines = failures_.summary();
+  if (std::string line = expel_culprit(); !line.empty()) lines.push_back(std::move(line));
+  const bool counts = !nodes_have_changed(now);
   if (failures_.any() && !told_to_end_ && (!counts || counted_restarts_ < rules_.restarts)) {
     notify_all(std::move(lines));
     dismiss_leaving();
@@ -379,6 +379,32 @@ void JobState::conclude(Time now) {
   if (restarts_ > 0)
     lines.push_back(str(failures_.any() ? "ended" : "finished", " after ", restarts));
   finish(failures_.code(), lines);
+}
+
+std::string JobState::expel_culprit() {
+  const auto culprit = failures_.culprit();
+  blamed_rounds_ = culprit == culprit_ ? blamed_rounds_ + 1 : 1;
+  culprit_ = culprit;
+  const auto found = culprit ? nodes_.find(*culprit) : nodes_.end();
+  if (found == nodes_.end() || !may_expel(found->second)) return "";
+  Member& member = found->second;
+  member.leaves = resizes_ = true;
+  return str(member.label, " leaves after ", count(static_cast<size_t>(blamed_rounds_), "failure"),
+             " of its tasks (--node_failures); the others go on");
+}
+
+bool JobState::may_expel(const Member& member) const {
+  const bool too_often = rules_.node_failures > 0 && blamed_rounds_ >= rules_.node_failures;
+  if (!too_often || !is_elastic() || told_to_end_ || member.leaves || member.node.rank == 0)
+    return false;
+  size_t others = 0;
+  bool any_trains = false;
+  for (const auto& [id, other] : nodes_) {
+    if (&other == &member || other.leaves) continue;
+    ++others;
+    any_trains |= other.trains();
+  }
+  return others >= rules_.min_nodes && any_trains;
 }
 
 void JobState::dismiss_leaving() {

@@ -24,6 +24,7 @@ namespace cohort::launcher {
 // A job is elastic where fewer nodes than the most suffice and restarts are allowed. Its nodes may
 // come and go: a signal to one but the first, which serves the rendezvous, means that this node
 // leaves; where one waits and there is room, all tasks are asked to save, and start again with it.
+// A node whose tasks fail too often (JobRules::node_failures) leaves, where the others suffice.
 class JobState {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -64,6 +65,7 @@ class JobState {
     bool ended = false;
     bool leaves = false;  // when the round is over
 
+    bool trains() const { return node.chief != 0 || !node.workers.empty(); }
     // Not merely for want of any.
     bool workers_ended() const { return trainers_ended && !node.workers.empty(); }
   };
@@ -107,6 +109,10 @@ class JobState {
   void maybe_conclude(Time now);
   bool nodes_have_changed(Time now) const;
   void conclude(Time now);
+  // Lets the node leave that was to blame for too many rounds in a row. The line that says so; ""
+  // where there is none.
+  std::string expel_culprit();
+  bool may_expel(const Member& member) const;
   void dismiss_leaving();
   void restart(bool counts, Time now);
 
@@ -128,9 +134,11 @@ class JobState {
   Time not_before_;  // the next start
 
   // Of the present or last round:
-  int restarts_ = 0;          // of all
-  int counted_restarts_ = 0;  // those that are not because nodes have come or gone
-  Time last_call_;            // for nodes that are to be in the next one
+  int restarts_ = 0;            // of all
+  int counted_restarts_ = 0;    // those that are not because nodes have come or gone
+  Time last_call_;              // for nodes that are to be in the next one
+  std::optional<int> culprit_;  // the node that was to blame for the last rounds, if one was,
+  int blamed_rounds_ = 0;       // so many in a row
   RestartPause restart_pause_;
   Time started_;
   std::optional<Time> first_started_;

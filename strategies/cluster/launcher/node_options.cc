@@ -11,6 +11,7 @@ namespace {
 constexpr int kMaxNodes = 1000;
 constexpr double kMaxWait = 7 * 24 * 3600;  // seconds
 constexpr size_t kMaxJobId = 1000;
+constexpr int kMaxFailures = 1000;
 
 std::optional<int> number(std::string_view text, int min, int max) {
   int value = 0;
@@ -53,7 +54,7 @@ int parse_rank(const std::string& text, int max_nodes) {
 
 void refuse_flags_of_nodes(const Flags& flags) {
   for (const char* name : {"node_rank", "rendezvous", "host", "job_id", "join_timeout", "last_call",
-                           "node_timeout", "allow_plaintext"}) {
+                           "node_timeout", "node_failures", "allow_plaintext"}) {
     if (flags.is_given(name))
       invalid("--", name, " is for a job of several nodes: expected --nnodes beside it");
   }
@@ -78,6 +79,9 @@ std::optional<NodeOptions> parse_node_options(Flags& flags) {
   const auto last_call = seconds("last_call", 30, 0, "seconds for more than the fewest to come");
   const auto node_timeout =
       seconds("node_timeout", 10, 1, "seconds of silence after which a node is lost");
+  const auto node_failures = flags.integer(
+      "node_failures", 0, "failures in a row after which an elastic job goes on without their node",
+      {.min = 0, .max = kMaxFailures});
   const bool plaintext =
       flags.boolean("allow_plaintext", false, "nodes may talk in plain text beyond this host");
 
@@ -102,6 +106,7 @@ std::optional<NodeOptions> parse_node_options(Flags& flags) {
   options.join_timeout = join_timeout;
   options.last_call = last_call;
   options.node_timeout = node_timeout;
+  options.node_failures = static_cast<int>(node_failures);
   options.allow_plaintext = plaintext;
   return options;
 }

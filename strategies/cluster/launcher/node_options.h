@@ -21,6 +21,7 @@ struct NodeOptions {
   Seconds join_timeout{600};     // for enough nodes to come
   Seconds last_call{30};         // for further ones
   Seconds node_timeout{10};      // a node that is silent for so long is lost
+  int node_failures = 0;         // in a row, after which a node leaves; 0: it never does
   bool allow_plaintext = false;  // --allow_plaintext
 };
 

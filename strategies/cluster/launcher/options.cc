@@ -198,6 +198,12 @@ Options parse_options(int argc, char** argv) {
   if (options.nodes && options.workers + options.ps == 0) {
     invalid("--workers=0 without --ps leaves nothing to run on all nodes but the first");
   }
+  if (options.nodes && options.nodes->node_failures > 0 &&
+      (options.nodes->min_nodes == options.nodes->max_nodes || options.restarts == 0)) {
+    invalid("--node_failures=", options.nodes->node_failures,
+            " is for jobs that can go on with fewer nodes: expected --nnodes=MIN:MAX and "
+            "--restarts=1 or more beside it");
+  }
   options.show.check(jobs(options));
   options.command.assign(argv + first, argv + argc);
   if (options.command.empty() || options.command[0].empty()) {

@@ -40,6 +40,11 @@ void RoundFailures::blame(Blame blame) {
   ends_.push_back(describe(blame));
 }
 
+std::optional<int> RoundFailures::culprit() const {
+  if (!blame_ || blame_->failure.weight != kWeightOfCause) return std::nullopt;
+  return troubled_[blame_->trouble];
+}
+
 std::string RoundFailures::describe(const Blame& blame) {
   const Failure& failure = blame.failure;
   return failure.weight == kWeightOfLoss ? str(blame.label, " ", failure.what)

@@ -27,6 +27,9 @@ class RoundFailures {
   void add_end(std::string end) { ends_.push_back(std::move(end)); }
 
   bool any() const { return blame_.has_value(); }
+  // The node whose task is to blame, where it failed by itself: not one that misses another, or did
+  // what it was asked to do.
+  std::optional<int> culprit() const;
   // The exit code of the failure that is to blame, and the lines that tell of it and of what ended
   // after it; 0 and no lines where there is none.
   int code() const { return blame_ ? blame_->failure.code : 0; }

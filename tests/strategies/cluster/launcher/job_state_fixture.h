@@ -21,6 +21,7 @@ class JobStateTest : public ::testing::Test {
     state_.emplace(JobRules{.min_nodes = min_nodes,
                             .max_nodes = max_nodes,
                             .restarts = restarts,
+                            .node_failures = node_failures_,
                             .join_timeout = std::chrono::seconds(60),
                             .last_call = std::chrono::seconds(30),
                             .timeout = timeout_,
@@ -94,6 +95,7 @@ class JobStateTest : public ::testing::Test {
 
   JobState::Time now_{};
   std::chrono::seconds timeout_{0};
+  int node_failures_ = 0;
   std::string run_id_;
   std::optional<JobState> state_;
   std::map<int, std::vector<Message>> sent_;

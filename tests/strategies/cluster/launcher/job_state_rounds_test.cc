@@ -14,6 +14,7 @@ namespace {
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 TEST_F(JobStateTest, RestartsAllAsOftenAsAllowed) {
   begin(2, 3, 2);
@@ -134,6 +135,72 @@ TEST_F(JobStateTest, GoesOnWithoutANodeThatASignalAsksToLeaveAndCountsNoRestart)
   EXPECT_THAT(said_[0], HasSubstr("nodes have come or gone, which --restarts does not count"));
   fail_on(0, 3);
   EXPECT_THAT(said_[0], HasSubstr("(restart 1 of 1)"));
+}
+
+// Of three nodes, each in its round, with a pause and a last call after it.
+class NodeFailuresTest : public JobStateTest {
+ protected:
+  void begin_with_three(size_t min_nodes, int node_failures) {
+    node_failures_ = node_failures;
+    begin(min_nodes, 3, 5);
+    for (const int node : {0, 1, 2}) join(node, node);
+  }
+  // Those that are left after it know of the next start.
+  void fail_round(int culprit, int weight = kWeightOfCause) {
+    fail_on(culprit, 7, weight);
+    for (const int node : {0, 1, 2})
+      if (node != culprit && state_->knows(node)) tell(node, Ended{});
+    pass(seconds(60));
+  }
+};
+
+TEST_F(NodeFailuresTest, InARowLetANodeLeaveAndCountNoRestart) {
+  begin_with_three(2, 2);
+  fail_round(2);
+  EXPECT_TRUE(state_->knows(2));
+  EXPECT_THAT(said_[0], HasSubstr("(restart 1 of 5)"));
+  fail_round(2);
+  EXPECT_FALSE(state_->knows(2));
+  EXPECT_EQ(code(2), 7);
+  for (const int node : {0, 2}) {
+    EXPECT_THAT(said_[node], HasSubstr("node 2 (host2) leaves after 2 failures of its tasks "
+                                       "(--node_failures); the others go on\n"));
+  }
+  EXPECT_EQ(got<Start>(0).back().round.nodes.size(), 2);
+  EXPECT_THAT(said_[0], Not(HasSubstr("(restart 2 of 5)")));
+  for (int failure = 0; failure < 2; ++failure) fail_round(1);
+  EXPECT_TRUE(state_->knows(1)) << "no more than --nnodes=2 are there";
+  EXPECT_THAT(said_[0], HasSubstr("(restart 3 of 5)"));
+}
+
+TEST_F(NodeFailuresTest, AreNotInARowWhereOthersAreToBlameMeanwhile) {
+  begin_with_three(1, 2);
+  for (const auto& [culprit, weight] :
+       {std::pair(1, kWeightOfCause), std::pair(2, kWeightOfCause), std::pair(1, kWeightOfCause),
+        std::pair(1, kWeightOfConsequence), std::pair(1, kWeightOfCause)})
+    fail_round(culprit, weight);
+  EXPECT_TRUE(state_->knows(1));
+  EXPECT_TRUE(state_->knows(2));
+}
+
+TEST_F(NodeFailuresTest, LetNobodyLeaveOnWhomTheJobDepends) {
+  begin_with_three(1, 1);
+  fail_round(0);
+  EXPECT_TRUE(state_->knows(0)) << "which serves the rendezvous";
+
+  node_failures_ = 1;
+  begin(1, 2, 5);
+  join_with_servers(0, 1);
+  join(1);
+  fail_on(1, 7);
+  tell(0, Ended{});
+  EXPECT_TRUE(state_->knows(1)) << "where nobody else trains";
+}
+
+TEST_F(NodeFailuresTest, LetNobodyLeaveWhereThatIsNotAskedFor) {
+  begin_with_three(1, 0);
+  for (int failure = 0; failure < 4; ++failure) fail_round(1);
+  EXPECT_TRUE(state_->knows(1));
 }
 
 TEST_F(JobStateTest, EndsByASignalToItsFirstNodeOrByOneOfPeople) {

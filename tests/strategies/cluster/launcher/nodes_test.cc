@@ -228,6 +228,19 @@ TEST(NodesTest, GoOnWithoutOneThatASignalAsksToLeave) {
   EXPECT_THAT(staying.errors(), HasSubstr(" got SIGTERM and leaves; all tasks may save"));
 }
 
+TEST(NodesTest, GoOnWithoutOneWhoseTasksFailAgainAndAgain) {
+  const TemporaryFolder folder("launcher");
+  Nodes nodes({"--nnodes=1:2", "--restarts=1", "--last_call=2", "--node_failures=2"},
+              {"worker:1@exit=7", "show=WORLD_SIZE", "await_file=" + folder.path() + "/go"});
+  Launched& failing = nodes.start_rank(1);
+  Launched& staying = nodes.start_rank(0);
+  EXPECT_EQ(failing.wait(), 7) << failing.errors();
+  EXPECT_THAT(failing.errors(), HasSubstr(") leaves after 2 failures of its tasks"));
+  staying.wait_for_output("WORLD_SIZE=1");
+  touch(folder.path() + "/go");
+  EXPECT_EQ(staying.wait(), 0) << staying.errors();
+}
+
 TEST(NodesTest, EndByASignalToAllThatComesToTheFirstLast) {
   const TemporaryFolder folder("launcher");
   Nodes nodes(
@@ -453,12 +466,16 @@ TEST(NodesFlags, AreChecked) {
   expect({"--nnodes=2:1", there}, 2, "did you mean --nnodes=1:2?");
   expect({"--nnodes=2"}, 2, "--nnodes=2 needs --rendezvous=HOST:PORT");
   expect({there}, 2, "--rendezvous is for a job of several nodes: expected --nnodes beside it");
-  for (const std::string flag : {"--node_rank=1", "--host=a", "--job_id=mine", "--join_timeout=5",
-                                 "--last_call=5", "--node_timeout=5", "--allow_plaintext"}) {
+  for (const std::string flag :
+       {"--node_rank=1", "--host=a", "--job_id=mine", "--join_timeout=5", "--last_call=5",
+        "--node_timeout=5", "--node_failures=5", "--allow_plaintext"}) {
     expect({flag}, 2, flag.substr(0, flag.find('=')) + " is for a job of several nodes");
   }
   expect({"--nnodes=2", there, "--node_rank=2"}, 2, "expected an integer from 0 to 1");
   expect({"--nnodes=2", "--rendezvous=127.0.0.1"}, 2, "--rendezvous");
+  expect({"--nnodes=2", there, "--restarts=1", "--node_failures=1"}, 2,
+         "expected --nnodes=MIN:MAX");
+  expect({"--nnodes=1:2", there, "--node_failures=1"}, 2, "and --restarts=1 or more beside it");
   expect({"--nnodes=2", there, "--workers=0", "--chief"}, 2, "--workers=0 without --ps");
   expect({"--nnodes=1", "--workers=0", "--ps=1"}, 2, "--workers=0 leaves nobody to train");
   expect({"--nnodes=2", "--rendezvous=192.0.2.1:29400", "--node_rank=1"}, 19,
