@@ -170,7 +170,8 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
   step_ = std::make_shared<StepWatch>(static_cast<int>(devices.size()), are_cpus(devices));
   // The longest ones are none in milliseconds.
   const auto limit = clamped_seconds(std::chrono::duration<double>(options.worker_timeout).count());
-  group_ = std::make_shared<WorkerGroup>(link_, limit, step_, end_step);
+  group_ =
+      std::make_shared<WorkerGroup>(link_, limit, options.communication.limit(), step_, end_step);
   // From here on, whoever is lost, nobody waits.
   const auto watch = link_->on_failure([group = group_, step = step_](const Error& error) {
     if (group->abort(error)) step->abort(error);

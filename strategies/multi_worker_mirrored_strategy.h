@@ -72,7 +72,8 @@ class MultiWorkerMirroredStrategy final : public Strategy {
     // How workers talk to each other; kAuto leaves it to COHORT_COLLECTIVE_BACKEND.
     CommunicationBackend backend = CommunicationBackend::kAuto;
     // How long one worker may wait for the others between steps: for a slow save, or for one that
-    // makes fewer calls.
+    // makes fewer calls. Before a step, and in reduce and gather, no longer than
+    // communication.timeout_seconds, where that is set.
     std::chrono::seconds worker_timeout{600};
     // In place of all that: see make_in_process_links().
     std::shared_ptr<WorkerLink> link = {};

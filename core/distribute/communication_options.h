@@ -18,9 +18,11 @@ struct CommunicationOptions {
   // which they become ready. 0 chooses: 1 MiB for the first, so that reduction starts early, and 8
   // MiB for those after it.
   int64_t bytes_per_pack = 0;
-  // How long a replica may wait for the others in one collective; then the step is
-  // kDeadlineExceeded, naming the replica. For debugging, since it costs a thread for each replica.
-  // None: for ever; more than a year is as good as none.
+  // How long a replica may wait for the others in one collective, and a worker for the others
+  // before a step, in Strategy::reduce and in gather; then the step, or the call, is
+  // kDeadlineExceeded, naming who is late. What one worker does alone before a step counts: reading
+  // its input, callbacks. For debugging, since it costs a thread for each replica. None: for ever,
+  // and workers before a step as long as worker_timeout; more than a year is as good as none.
   std::optional<double> timeout_seconds = {};
   CommunicationImplementation implementation = CommunicationImplementation::kAuto;
 

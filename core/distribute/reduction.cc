@@ -94,7 +94,7 @@ PerReplica<Tensor> Strategy::of_all_workers(const std::string& topic,
   Packer packer;
   for (const Tensor& tensor : value) packer.add(tensor);
   std::vector<Tensor> all;
-  for (const std::string& bytes : workers().exchange(topic, packer.bytes()))
+  for (const std::string& bytes : workers().exchange_for_step(topic, packer.bytes()))
     for (Unpacker unpacker(bytes); !unpacker.at_end();) all.push_back(unpacker.tensor());
   return all;
 }

@@ -33,6 +33,12 @@ class Workers {
   // What every worker has passed, in rank order. `topic` says in words what it is about ("the
   // saving of weights"), the same on every worker.
   virtual std::vector<std::string> exchange(const std::string& topic, std::string_view value);
+  // The same for values of a step, such as a loss: a worker that is late by what replicas may be in
+  // a collective (CommunicationOptions::timeout_seconds) ends it, where that is set.
+  virtual std::vector<std::string> exchange_for_step(const std::string& topic,
+                                                     std::string_view value) {
+    return exchange(topic, value);
+  }
   // Copies the chief's memory to the same memory of the others.
   virtual void broadcast(const std::string& topic, void* data, size_t bytes);
   // Takes part in whatever the others call next, and makes it throw `error` on all workers, this

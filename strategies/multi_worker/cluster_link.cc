@@ -79,6 +79,7 @@ class ClusterLink final : public WorkerLink {
   }
 
   KeyValueStore& store() override { return user_store_; }
+  KeyValueStore& own_store() override { return membership_->store(); }
   void barrier(const std::string& name, std::chrono::milliseconds timeout) override {
     membership_->barrier(name, timeout);
   }

@@ -25,7 +25,7 @@ struct Job {
   }
 
   const coordination::Roster roster;
-  InMemoryStore store;
+  InMemoryStore store, own_store;
   std::mutex calling;  // callbacks
   std::mutex mutex;    // guards what follows
   std::condition_variable changed;
@@ -64,6 +64,7 @@ class InProcessLink final : public WorkerLink {
   }
 
   KeyValueStore& store() override { return job_->store; }
+  KeyValueStore& own_store() override { return job_->own_store; }
 
   void barrier(const std::string& name, std::chrono::milliseconds timeout) override {
     std::unique_lock lock(job_->mutex);

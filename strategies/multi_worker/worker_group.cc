@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "core/base/comma_separated.h"
@@ -24,6 +25,12 @@ constexpr auto kCauseTimeout = std::chrono::seconds(1);
 // How long to wait for the others to have heard of an error. All are about to; one that stands
 // still for longer is lost, and the job with it.
 constexpr auto kShareTimeout = std::chrono::seconds(10);
+
+// After how long a worker that waits for a step says so, long before others ask whether it does.
+constexpr std::chrono::milliseconds kWaitsAfter(5);
+constexpr std::chrono::nanoseconds kLongestLook = std::chrono::milliseconds(1);
+
+std::string waiting_key(int rank) { return str("waiting for a step/", rank); }
 
 std::string pack(const Error& error) {
   Packer packer;
@@ -63,19 +70,24 @@ struct WorkerGroup::Record {
 };
 
 WorkerGroup::WorkerGroup(std::shared_ptr<WorkerLink> link, std::chrono::milliseconds limit,
+                         std::optional<std::chrono::milliseconds> step_limit,
                          std::shared_ptr<const StepWatch> step,
                          std::function<void(const Error&)> before_failing)
     : link_(std::move(link)),
       step_(std::move(step)),
       communicator_(std::move(link_->connect("workers", 1, limit).front())),
+      step_limit_(step_limit < limit ? step_limit : std::nullopt),
       before_failing_(std::move(before_failing)) {
   waits_.for_worker.resize(static_cast<size_t>(link_->size()));
 }
 
-void WorkerGroup::run(const std::string& topic, const Call& call) {
+void WorkerGroup::run(const std::string& topic, const Call& call, Patience patience) {
   const auto begin = std::chrono::steady_clock::now();
   try {
-    communicator_->run(call);
+    if (step_limit_ && patience == Patience::kOfStep)
+      run_for_step(call);
+    else
+      communicator_->run(call);
     const auto time = std::chrono::steady_clock::now() - begin;
     waited_ += time;
     const std::lock_guard lock(mutex_);
@@ -87,6 +99,43 @@ void WorkerGroup::run(const std::string& topic, const Call& call) {
                 str(topic, ": ", error.message(), "; every worker has to make this call"),
                 error.peer());
   }
+}
+
+void WorkerGroup::run_for_step(const Call& call) {
+  const int64_t operation = communicator_->start(call);
+  try {
+    await_for_step(operation);
+  } catch (const Error& error) {
+    communicator_->abort(error);
+  }
+  communicator_->wait(operation);  // its memory is in use until then, whatever has gone wrong
+}
+
+void WorkerGroup::await_for_step(int64_t operation) {
+  const auto begin = std::chrono::steady_clock::now();
+  bool has_told = false;
+  while (!communicator_->is_done(operation)) {
+    const std::chrono::nanoseconds waited = std::chrono::steady_clock::now() - begin;
+    if (waited >= *step_limit_) throw late_for_step();
+    if (waited >= kWaitsAfter && !std::exchange(has_told, true))
+      link_->own_store().set(waiting_key(rank()), std::to_string(meetings()));
+    std::this_thread::sleep_for(std::min(waited / 8, kLongestLook));
+  }
+}
+
+// Names those that have not said that they wait, too.
+Error WorkerGroup::late_for_step() {
+  const std::string now = std::to_string(meetings());
+  std::vector<int> late;
+  for (int r = 0; r < size(); ++r)
+    if (r != rank() && link_->own_store().find(waiting_key(r)) != now) late.push_back(r);
+  const auto name_of = [this](int r) { return name(r); };
+  return Error(
+      Code::kDeadlineExceeded,
+      str(name(rank()), " has waited for ",
+          late.empty() ? "the others" : comma_separated(late, name_of), " for longer than ",
+          step_limit_->count(), " ms (CommunicationOptions::timeout_seconds)"),
+      late.empty() ? "" : name(late[0]));
 }
 
 WorkerGroup::Record WorkerGroup::own_record(const std::string& topic, std::string_view detail,
@@ -112,7 +161,8 @@ WorkerGroup::Record WorkerGroup::own_record(const std::string& topic, std::strin
 }
 
 std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std::string_view value,
-                                                   const Failure& failure, const StepTimes& times) {
+                                                   const Failure& failure, Patience patience,
+                                                   const StepTimes& times) {
   {
     const std::lock_guard lock(mutex_);
     if (final_error_) {
@@ -128,7 +178,7 @@ std::vector<WorkerGroup::Record> WorkerGroup::meet(const std::string& topic, std
 
   std::vector<Record> all(static_cast<size_t>(size()));
   const std::vector<int64_t> bytes(all.size(), sizeof(Record));
-  run(topic, AllGatherCall{&own, all.data(), bytes});
+  run(topic, AllGatherCall{&own, all.data(), bytes}, patience);
   {
     const std::lock_guard lock(mutex_);
     chief_time_ = std::chrono::nanoseconds(all[0].time);
@@ -252,10 +302,16 @@ std::vector<std::string> WorkerGroup::exchange(const std::string& topic, std::st
   return values_of(topic, value, meet(topic, value, {}));
 }
 
+std::vector<std::string> WorkerGroup::exchange_for_step(const std::string& topic,
+                                                        std::string_view value) {
+  const std::lock_guard one_at_a_time(calling_);
+  return values_of(topic, value, meet(topic, value, {}, Patience::kOfStep));
+}
+
 std::vector<std::string> WorkerGroup::exchange_before_step(const std::string& topic,
                                                            std::string_view value) {
   const std::lock_guard one_at_a_time(calling_);
-  const std::vector<Record> records = meet(topic, value, {}, step_times());
+  const std::vector<Record> records = meet(topic, value, {}, Patience::kOfStep, step_times());
   name_stragglers(topic, records);
   std::vector<std::string> values = values_of(topic, value, records);
   add_waits(records);

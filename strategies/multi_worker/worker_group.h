@@ -22,10 +22,11 @@ namespace cohort {
 // compares topics.
 class WorkerGroup final : public Workers {
  public:
-  // `limit`: how long one worker may wait for the others in one call. `step`: the steps of this
-  // worker. `before_failing` is called by fail(), to wake up those who wait for this worker
-  // elsewhere.
+  // `limit`: how long one worker may wait for the others in one call. `step_limit`: how long before
+  // a step, and for values of one, where that is less. `step`: the steps of this worker.
+  // `before_failing` is called by fail(), to wake up those who wait for this worker elsewhere.
   WorkerGroup(std::shared_ptr<WorkerLink> link, std::chrono::milliseconds limit,
+              std::optional<std::chrono::milliseconds> step_limit,
               std::shared_ptr<const StepWatch> step,
               std::function<void(const Error&)> before_failing);
 
@@ -33,6 +34,8 @@ class WorkerGroup final : public Workers {
   int size() const override { return link_->size(); }
   std::string name(int rank) const override { return link_->name(rank); }
   std::vector<std::string> exchange(const std::string& topic, std::string_view value) override;
+  std::vector<std::string> exchange_for_step(const std::string& topic,
+                                             std::string_view value) override;
   // The same at the beginning of a step. Says on the chief, on standard error, which worker has
   // been slower than the others for some steps, or has a network that was.
   std::vector<std::string> exchange_before_step(const std::string& topic, std::string_view value);
@@ -66,6 +69,7 @@ class WorkerGroup final : public Workers {
 
  private:
   struct Record;
+  enum class Patience { kOfCall, kOfStep };  // the limit that counts
 
   // What this worker fails with, if it does.
   struct Failure {
@@ -78,7 +82,7 @@ class WorkerGroup final : public Workers {
                     const Failure& failure, const StepTimes& times) const;
   // What all workers say; throws what is wrong with it.
   std::vector<Record> meet(const std::string& topic, std::string_view value, const Failure& failure,
-                           const StepTimes& times = {});
+                           Patience patience = Patience::kOfCall, const StepTimes& times = {});
   void note_stop(const std::vector<Record>& records);
   [[noreturn]] void fail(const Failure& failure);
   std::vector<std::string> gather(std::string_view value, const std::vector<int64_t>& bytes);
@@ -93,13 +97,17 @@ class WorkerGroup final : public Workers {
   StepTimes step_times();
   void name_stragglers(const std::string& topic, const std::vector<Record>& records);
   void add_waits(const std::vector<Record>& records);
-  void run(const std::string& topic, const Call& call);
+  void run(const std::string& topic, const Call& call, Patience patience = Patience::kOfCall);
+  void run_for_step(const Call& call);
+  void await_for_step(int64_t operation);
+  Error late_for_step();
   bool is_other(const std::string& name) const;
   void set_over();
 
   const std::shared_ptr<WorkerLink> link_;
   const std::shared_ptr<const StepWatch> step_;
   const std::unique_ptr<Communicator> communicator_;
+  const std::optional<std::chrono::milliseconds> step_limit_;
   const std::function<void(const Error&)> before_failing_;
   std::mutex calling_;  // one call at a time; guards what follows
   std::optional<std::chrono::steady_clock::time_point> computes_since_;

@@ -35,6 +35,8 @@ class WorkerLink {
   // What the programs of the workers tell each other, apart from what Cohort keeps for itself.
   // Lives as long as this, and is usable until leave(); its calls throw the failure of the job.
   virtual KeyValueStore& store() = 0;
+  // What the workers tell each other by themselves; likewise.
+  virtual KeyValueStore& own_store() = 0;
   // Returns when all workers have called it with this name; a name may be used again. Where
   // somebody has not come within `timeout`, kDeadlineExceeded names all who have not, to those who
   // wait and to those who come later, and the job goes on.

@@ -27,6 +27,7 @@ class ChangedLink final : public WorkerLink {
     return ranks;
   }
   KeyValueStore& store() override { return link_->store(); }
+  KeyValueStore& own_store() override { return link_->own_store(); }
   void barrier(const std::string& name, std::chrono::milliseconds timeout) override {
     link_->barrier(name, timeout);
   }

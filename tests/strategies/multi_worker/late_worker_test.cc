@@ -1,5 +1,6 @@
 // Workers that are alive and do not come are named by those that wait for them.
 #include <latch>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -82,6 +83,54 @@ TEST(LateWorkerTest, IsNamedBetweenTheStepsOfAStrategy) {
     });
     EXPECT_THAT(errors, ::testing::Each(""));
   }
+}
+
+// Before the step, which nobody has begun, and by values of one.
+TEST(LateWorkerTest, IsNamedByTheTimeOutOfSteps) {
+  const auto step = [](Strategy& strategy) {
+    strategy.run(strategy.function([](Value x) { return x * 2.0; }), 1.0f);
+  };
+  const std::pair<std::string, std::function<void(Strategy&)>> calls[] = {
+      {"step 0 of ", step},
+      {"a reduce by sum", [](Strategy& strategy) { strategy.reduce("sum", Tensor::scalar(1.0f)); }},
+      {"a gather along axis 0", [](Strategy& strategy) {
+         strategy.gather(PerReplica<Tensor>{Tensor::full(DType::kFloat32, {2}, 1)}, 0);
+       }}};
+  for (const CommunicationBackend backend : kBackends)
+    for (const auto& [words, call] : calls) {
+      const LocalJob job(3);
+      std::latch named(job.size() - 1);
+      const auto errors = on_threads(job.size(), [&](int rank) {
+        MultiWorkerMirroredStrategy strategy({.resolver = resolver_of(job, rank),
+                                              .devices = {"cpu:0"},
+                                              .communication = {.timeout_seconds = 1.0},
+                                              .backend = backend});
+        if (rank == kLate) return named.wait();
+        const Error error = error_of([&] { call(strategy); });
+        named.count_down();
+        EXPECT_EQ(error.code(), Code::kDeadlineExceeded) << error.what();
+        EXPECT_EQ(error.peer(), "worker:1") << error.what();
+        EXPECT_THAT(error.message(),
+                    AllOf(HasSubstr(words), HasSubstr(" has waited for worker:1 for longer than "
+                                                      "1000 ms (CommunicationOptions::timeout_"
+                                                      "seconds)")));
+      });
+      EXPECT_THAT(errors, ::testing::Each(""));
+    }
+}
+
+TEST(LateWorkerTest, IsWaitedForBetweenStepsWhateverTheTimeOutOfSteps) {
+  const LocalJob job(2);
+  const auto errors = on_threads(job.size(), [&](int rank) {
+    MultiWorkerMirroredStrategy strategy({.resolver = resolver_of(job, rank),
+                                          .devices = {"cpu:0"},
+                                          .communication = {.timeout_seconds = 0.1}});
+    from_chief(strategy.workers(), "a slow save", [] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      return std::string();
+    });
+  });
+  EXPECT_THAT(errors, ::testing::Each(""));
 }
 
 // A replica that comes to its first collective when the other has given it up.
