@@ -30,7 +30,7 @@ struct ProcessGroupOptions {
   // (MultiWorkerMirroredStrategy::link()) whose workers these are. The group has connections of its
   // own, and learns of failures as the strategy does; its end is a barrier of its own, and not that
   // of the job. The two may end in either order, the same on all workers. Where an exception ends
-  // the group, others get kUnavailable from it, and the strategy goes on.
+  // the group, others get kAborted from it, which names the worker, and the strategy goes on.
   std::shared_ptr<WorkerLink> link = {};
 };
 

@@ -204,6 +204,22 @@ TEST(ProcessGroupTest, EndedByAnExceptionLeavesItsStrategyAlone) {
   });
 }
 
+// `UNAVAILABLE` would be a worker that is lost.
+TEST(ProcessGroupTest, EndedByAnExceptionOnOneWorkerAloneNamesIt) {
+  on_all_links(2, [](const Options& options) {
+    MultiWorkerMirroredStrategy strategy(options);
+    const bool throws = strategy.workers().rank() == 1;
+    const Error error = error_of([&] {
+      collective::ProcessGroup group({.link = strategy.link()});
+      if (throws) fail(Code::kNotFound, "mine");
+      group_sum(group);
+    });
+    EXPECT_EQ(error.code(), throws ? Code::kNotFound : Code::kAborted) << error.what();
+    EXPECT_EQ(error.peer(), throws ? "" : "worker:1") << error.what();
+    EXPECT_EQ(step_sum(strategy), 2) << "the strategy goes on";
+  });
+}
+
 TEST(ProcessGroupTest, ABarrierIsNotTheEndOfAnotherProcess) {
   for (const auto backend : {CommunicationBackend::kSharedMemory, CommunicationBackend::kTcp}) {
     const LocalJob job(2);
