@@ -301,7 +301,8 @@ std::vector<Value> LayerBase::apply(const std::vector<Value>& inputs, const Call
     return outputs;
   } catch (const Error& error) {
     if (!built_) weights_.clear();
-    if (error.message().starts_with(kLayer)) throw;  // the layer inside has said it
+    // The layer inside has said it, or it is another worker's, whatever that has done.
+    if (error.message().starts_with(kLayer) || !error.peer().empty()) throw;
     const std::string given = comma_separated(specs_of_given(inputs));
     throw error.with_context(
         str(described(NameScope::current(), type_), given.empty() ? "" : " of ", given));

@@ -19,6 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Worker = MultiWorkerMirroredStrategy;
 
 std::vector<int64_t> numbers_in(const data::Batch& batch) {
@@ -248,6 +249,25 @@ TEST(MultiWorkerInput, ItsErrorIsThrownByAll) {
   });
   EXPECT_THAT(errors, Each(HasSubstr("DATA_LOSS")));
   EXPECT_THAT(errors, Each(HasSubstr("row 10 is garbled")));
+}
+
+// No layer is to blame for what another worker has read, also where this one is in the middle of
+// it.
+TEST(MultiWorkerInput, ItsErrorWhileTheOthersBuildTheModelNamesNoLayer) {
+  const auto errors = on_workers(2, [](Worker& worker) {
+    const bool broken = !worker.is_chief();
+    const auto rows = points(40).map([broken](const data::Element& e) {
+      if (broken) fail(Code::kDataLoss, "no row is right");
+      return e;
+    });
+    const auto scope = worker.scope();
+    Model model = nn::Sequential({nn::Dense(4)});
+    model.compile({.optimizer = optim::SGD(0.1),
+                   .loss = losses::SparseCategoricalCrossentropy({.from_logits = true})});
+    model.fit(rows.batch(8), quietly());
+  });
+  EXPECT_THAT(errors,
+              Each(AllOf(HasSubstr("no row is right (peer worker:1)"), Not(HasSubstr("layer")))));
 }
 
 // Where each knows how many steps there are, the others are in a step when one cannot read its
