@@ -1,5 +1,6 @@
 #include "strategies/central_storage_strategy.h"
 
+#include "core/distribute/own_devices.h"
 #include "strategies/local_replicas.h"
 
 namespace cohort {
@@ -20,6 +21,7 @@ CentralStorageStrategy::CentralStorageStrategy(const Options& options)
           options.cross_device_ops, options.communication)),
       parameter_device_(resolve_parameter_device(options.parameter_device, devices())) {
   replicas_->share_variables(parameter_device_);
+  note_own_devices(name());
 }
 
 CentralStorageStrategy::~CentralStorageStrategy() = default;

@@ -1,5 +1,6 @@
 #include "strategies/mirrored_strategy.h"
 
+#include "core/distribute/own_devices.h"
 #include "strategies/local_replicas.h"
 #include "strategies/variables/central_variable.h"
 
@@ -10,6 +11,7 @@ MirroredStrategy::MirroredStrategy(const Options& options)
           resolve_devices(name(), options.devices, DefaultDevices::kGpusFirst),
           options.cross_device_ops, options.communication)) {
   if (share_memory(devices())) replicas_->share_variables(devices()[0]);
+  note_own_devices(name());
 }
 
 MirroredStrategy::~MirroredStrategy() = default;

@@ -70,6 +70,7 @@ std::shared_ptr<const ClusterResolver> resolver_of(const Options& options) {
 }
 
 Task find_task(const ClusterResolver& resolver) {
+  note_use_of_cluster();
   const ClusterSpec& spec = resolver.cluster_spec();
   Task task;
   if (spec.empty() && resolver.world().size == 1) return task;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/distribute/own_devices.h"
 #include "core/distribute/strategy.h"
 
 namespace cohort {
@@ -56,6 +57,7 @@ int64_t trainings_without_strategy() { return the_default().trainings(); }
 
 std::unique_ptr<Strategy> make_single_device_strategy(std::string name, Device device) {
   device_threads(device);  // throws for a device that does not exist
+  note_own_devices(name);
   return std::make_unique<SingleDeviceStrategy>(std::move(name), device);
 }
 

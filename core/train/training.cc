@@ -8,6 +8,7 @@
 
 #include "core/base/notice.h"
 #include "core/base/program.h"
+#include "core/distribute/own_devices.h"
 #include "core/train/callbacks.h"
 
 namespace cohort {
@@ -102,6 +103,7 @@ bool Training::leaves_to_chief() const {
 }
 
 History Training::run() {
+  if (&model_.strategy() == &default_strategy()) note_own_devices("fit() without a strategy");
   model_.build_for(feed_, epoch_);
   const CatchTermination catch_termination;
   const struct Ending {

@@ -1,6 +1,7 @@
 #include "strategies/cluster/resolve_cluster.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cstdint>
 #include <functional>
@@ -21,6 +22,8 @@ namespace cohort {
 namespace {
 
 using ResolverPtr = std::shared_ptr<const ClusterResolver>;
+
+std::atomic<bool> g_has_used_cluster = false;
 
 struct Candidate {
   std::string launcher;
@@ -201,5 +204,8 @@ std::shared_ptr<const ClusterResolver> resolve_own_cluster() {
   }
   return cluster.resolver;
 }
+
+bool has_used_cluster() { return g_has_used_cluster; }
+void note_use_of_cluster() { g_has_used_cluster = true; }
 
 }  // namespace cohort

@@ -40,4 +40,8 @@ ResolvedCluster resolve_cluster(const Environment& environment = process_environ
 // Warns of unknown settings, too.
 std::shared_ptr<const ClusterResolver> resolve_own_cluster();
 
+// Whether something in this process takes part in a cluster, or has.
+bool has_used_cluster();
+void note_use_of_cluster();
+
 }  // namespace cohort

@@ -381,7 +381,9 @@ class WorkerServer::Network {
 
 WorkerServer::WorkerServer(const Address& address, const WorkerServerOptions& options,
                            const Environment& environment)
-    : network_(std::make_unique<Network>(address, options, environment)) {}
+    : network_(std::make_unique<Network>(address, options, environment)) {
+  note_use_of_cluster();
+}
 
 WorkerServer::~WorkerServer() = default;
 

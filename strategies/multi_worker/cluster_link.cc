@@ -9,6 +9,7 @@
 #include "core/base/notice.h"
 #include "strategies/cluster/coordination/own_host.h"
 #include "strategies/cluster/coordination/prefixed_store.h"
+#include "strategies/cluster/resolve_cluster.h"
 #include "strategies/collective/make_communicators.h"
 
 namespace cohort {
@@ -166,6 +167,7 @@ class ClusterLink final : public WorkerLink {
 std::shared_ptr<WorkerLink> join_cluster(const ClusterResolver& resolver,
                                          const MembershipOptions& options,
                                          CommunicationBackend backend) {
+  note_use_of_cluster();
   backend_asked_for(backend);  // a wrong one is told to a process alone, too
   if (resolver.world().size == 1) return make_in_process_links(1).front();
   check_own_name(resolver);
