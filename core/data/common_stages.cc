@@ -86,7 +86,8 @@ const Stage& stage_or_end(const std::vector<Stage>& stages, size_t i) {
 std::string describe_difference(const Workers& workers, const Stage& first, int other_rank,
                                 const Stage& other) {
   const std::string self = workers.name(0), name = workers.name(other_rank);
-  const std::string shard = str("by shard(", workers.size(), ", rank), with AutoShardPolicy::kOff");
+  const std::string shard =
+      str("by shard(", workers.size(), ", rank), with AutoShardPolicy::kOff and as many for each");
   if (first.call == other.call && first.share != other.share)
     return str(first.call, " gives ", self, " the rows of ", first.share, " and ", name,
                " those of ", other.share,

@@ -195,6 +195,9 @@ void add_files(const Source& source, std::string& text) {
 
 std::string_view division(const Source& source, const InputOptions& options) {
   if (options.keep_order) return "in their order";
+  if (options.auto_shard == AutoShardPolicy::kOff)
+    return "not at all, for which each worker needs as many of its own: by take(n) below batch(), "
+           "or any number, in a loop of one's own, by distribute_datasets_from_function";
   return options.auto_shard == AutoShardPolicy::kAuto && is_sampled(source)
              ? "by a DistributedSampler"
              : in_words(options.auto_shard);

@@ -14,7 +14,8 @@ enum class AutoShardPolicy {
           // and steps have the rows of the others alone; kNotFound for a dataset that reads none,
           // kInvalidArgument where such parts are not the whole (core/data/auto_shard.h)
   kData,  // pipeline i of n keeps elements i, i + n, ...
-  kOff    // every pipeline reads everything, in an order of its own where a shuffle has no seed
+  kOff    // every pipeline reads everything, in an order of its own where a shuffle has no seed; of
+          // programs' own shares, which have as many elements each where the number is known
 };
 
 // Options of Strategy::distribute_dataset.

@@ -182,6 +182,25 @@ TEST(MultiWorkerInput, FitAndEvaluateShareOutTheDataAsTheyAreTold) {
   });
 }
 
+// What errors for datasets that differ tell to do, and what that needs.
+TEST(MultiWorkerInput, SharesOfAProgramsOwnHaveToBeEqual) {
+  for (const int64_t rows : {8, 9}) {
+    const auto errors = on_workers(2, [&](Worker& worker) {
+      const auto scope = worker.scope();
+      FitOptions options = quietly({}, 1);
+      options.auto_shard = AutoShardPolicy::kOff;
+      classifier().fit(points(rows).shard(2, worker.workers().rank()).batch(4), options);
+    });
+    if (rows == 8)
+      EXPECT_THAT(errors, Each(""));
+    else
+      EXPECT_THAT(errors,
+                  Each(AllOf(HasSubstr("FAILED_PRECONDITION"), HasSubstr("batch(4) of 5 elements"),
+                             HasSubstr("each worker needs as many of its own: by take(n)"),
+                             HasSubstr("distribute_datasets_from_function"))));
+  }
+}
+
 TEST(MultiWorkerInput, APolicyThatDoesNotFitTheDataOfFitIsRefused) {
   const auto errors = on_workers(2, [](Worker& worker) {
     const auto scope = worker.scope();

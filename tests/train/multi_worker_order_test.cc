@@ -131,9 +131,11 @@ TEST(MultiWorkerOrder, OfWhatIsDividedHasToBeTheSameOnAll) {
        "worker:0 has a division by file where worker:1 has from_files()"}};
   for (const Refused& refused : all) {
     const auto errors = errors_of(refused.make, refused.options);
-    EXPECT_THAT(errors, Each(AllOf(HasSubstr("FAILED_PRECONDITION"), HasSubstr(refused.said),
-                                   HasSubstr("shard(2, rank), with AutoShardPolicy::kOff"),
-                                   HasSubstr("(peer worker:1)"))));
+    EXPECT_THAT(
+        errors,
+        Each(AllOf(HasSubstr("FAILED_PRECONDITION"), HasSubstr(refused.said),
+                   HasSubstr("shard(2, rank), with AutoShardPolicy::kOff and as many for each"),
+                   HasSubstr("(peer worker:1)"))));
     EXPECT_EQ(errors[0], errors[1]);
   }
 }
