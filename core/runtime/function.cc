@@ -69,8 +69,12 @@ GraphFunction with_alike_sums(const GraphFunction& function) {
   return rewrite.finish();
 }
 
+bool is_outside(const PlanOptions& options, const ReplicaGroup& group) {
+  return options.outside && group.strategy == 0 && group.num_replicas == 1;
+}
+
 PlanOptions with_group(PlanOptions options, const ReplicaGroup& group) {
-  options.outside = group.strategy == 0 && group.num_replicas == 1;
+  options.outside = is_outside(options, group);
   return options;
 }
 
@@ -97,9 +101,9 @@ struct Specialisation {
               const ReplicaGroup& group) const {
     return options.device == wanted.device && options.local_replica == wanted.local_replica &&
            options.precision == wanted.precision && options.optimize == wanted.optimize &&
-           options.threads == wanted.threads && limit == largest_team() &&
-           (!shares || alike == is_alike(group)) && matches(trace->signature, inputs) &&
-           trace->serves(group);
+           options.threads == wanted.threads && options.outside == is_outside(wanted, group) &&
+           limit == largest_team() && (!shares || alike == is_alike(group)) &&
+           matches(trace->signature, inputs) && trace->serves(group);
   }
 };
 

@@ -298,13 +298,14 @@ struct Plan::Impl {
     check_feeds(feeds);
     const TeamScope team(threads);
     check_team();
+    variables.begin_run(written_last);
     variables.load();
-    if (options.outside) variables.begin_writes(written_last);
     if (io)
       run_on_stream(feeds, info);
     else
       run_on_host(feeds, info);
     variables.store(written_last);
+    variables.end_run(written_last);
     collect(feeds, outputs);
   }
 

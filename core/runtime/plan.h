@@ -27,7 +27,9 @@ struct PlanOptions {
   // Of a run's team; 0: the device's. Fewer where OpenMP gives fewer to who makes the plan: in a
   // parallel region of the program 1 (largest_team() in core/base/threads.h).
   int threads = 0;
-  bool outside = false;  // no strategy runs it: it uses Variable::storage_outside
+  // No strategy runs it: of a variable it reads and writes what code outside functions does
+  // (Variable::storage_outside). Where a strategy does, Function::run knows.
+  bool outside = true;
 };
 
 // What a compiled plan holds, for reports and tests.

@@ -118,8 +118,11 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
   virtual Tensor storage(int replica) = 0;
   // The same for functions that no strategy runs.
   virtual Tensor storage_outside(int replica) { return storage(replica); }
-  // What such a function calls before it writes that.
+  // What such a function calls each time that it runs: before it reads that, or writes a part of
+  // it; before it writes it; and when it has done so, unless it has ended with an error.
+  virtual void begin_read_outside() {}
   virtual void begin_write_outside() {}
+  virtual void end_write_outside() {}
   // How many local replicas it was made for.
   virtual int num_replicas() const = 0;
   // Whether `replica` executes writes: not where replicas share one copy that another one writes.

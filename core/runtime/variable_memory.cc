@@ -44,19 +44,26 @@ void* VariableMemory::of(Resource* resource) {
   return entry.is_in_reach() ? entry.storage.raw() : entry.copy.raw();
 }
 
-void VariableMemory::load() {
-  if (!has_copies_) return;
-  for (auto& [resource, entry] : entries_) load(entry);
-}
-
 template <typename F>
 void VariableMemory::for_each(const Variables& variables, const F& work) {
   for (const Resource* resource : variables)
     if (const auto it = entries_.find(resource); it != entries_.end()) work(it->second);
 }
 
-void VariableMemory::begin_writes(const Variables& written) {
+void VariableMemory::begin_run(const Variables& written) {
+  if (!outside_) return;
+  for (const auto& [resource, entry] : entries_) entry.variable->begin_read_outside();
   for_each(written, [](const Entry& entry) { entry.variable->begin_write_outside(); });
+}
+
+void VariableMemory::end_run(const Variables& written) {
+  if (!outside_) return;
+  for_each(written, [](const Entry& entry) { entry.variable->end_write_outside(); });
+}
+
+void VariableMemory::load() {
+  if (!has_copies_) return;
+  for (auto& [resource, entry] : entries_) load(entry);
 }
 
 void VariableMemory::store(const Variables& written) {

@@ -24,10 +24,12 @@ class VariableMemory {
   // Stable.
   void* of(Resource* resource);
   bool has_copies() const { return has_copies_; }
+  // Before and after each run of a plan that writes `written`: where no strategy runs it, tells the
+  // variables (Variable::begin_read_outside and so on).
+  void begin_run(const Variables& written);
+  void end_run(const Variables& written);
   // Brings all copies up to date.
   void load();
-  // Tells `written` what is to come, before each run of a plan that no strategy runs.
-  void begin_writes(const Variables& written);
   // Brings back the copies of `written`.
   void store(const Variables& written);
   // Brings those of `read` up to date that other replicas write.

@@ -262,7 +262,7 @@ PerReplica<std::vector<Tensor>> ClosureRunner::on_replicas(const RunOptions& opt
                                                            const ReplicaWork& work) {
   PerReplica<std::vector<Tensor>> outputs(devices_.size());
   if (replicas_ == nullptr) {
-    const PlanOptions plan{.device = devices_[0], .precision = options.precision};
+    const PlanOptions plan{.device = devices_[0], .precision = options.precision, .outside = false};
     outputs[0] = work(0, plan, StepInfo{.seed = options.seed, .step = options.step});
     return outputs;
   }

@@ -100,7 +100,8 @@ void WorkerFunctions::compile(const Define& define, CompiledFunction& compiled) 
   for (size_t r = 0; r < devices_.size(); ++r)
     compiled.plans.emplace_back(*of_replicas[r], PlanOptions{.device = devices_[r],
                                                              .local_replica = static_cast<int>(r),
-                                                             .precision = define.precision});
+                                                             .precision = define.precision,
+                                                             .outside = false});
 }
 
 void WorkerFunctions::add(uint64_t function, CompiledFunction compiled) {

@@ -87,6 +87,18 @@ void OwnVariable::pulled(const ServerVariable::Places& places,
   for (int r = 0; r < num_replicas(); ++r) own_->storage(r).assign(shared->storage(0));
 }
 
+void OwnVariable::begin_read_outside() {
+  const auto shared = this->shared();
+  if (shared == nullptr) return;
+  ServerVariable::Calls calls(static_cast<size_t>(session_->num_servers()));
+  const auto places = shared->add_pull(calls);
+  pulled(places, session_->update(calls));
+}
+
+void OwnVariable::end_write_outside() {
+  if (shared() != nullptr) written();
+}
+
 void OwnVariable::written() { shared()->assign(present()); }
 
 }  // namespace cohort

@@ -39,6 +39,9 @@ class OwnVariable final : public Variable {
   std::shared_ptr<ServerVariable> shared() const;
 
   Tensor storage(int replica) override { return own_->storage(replica); }
+  // Functions that no strategy runs use the one on the servers, too.
+  void begin_read_outside() override;
+  void end_write_outside() override;
   int num_replicas() const override { return own_->num_replicas(); }
   bool is_written_by_others() const override { return true; }
   std::vector<Device> devices() const override { return own_->devices(); }

@@ -327,7 +327,8 @@ PerReplica<std::vector<Tensor>> ServerFunction::run(const Inputs& inputs,
 std::vector<Tensor> ServerFunction::run(const std::vector<Tensor>& inputs, const StepInfo& step,
                                         Precision precision) {
   const auto here = [&](const Function& function, const Inputs& all) {
-    return Inputs{function.run(all[0], PlanOptions{.precision = precision}, step)};
+    return Inputs{
+        function.run(all[0], PlanOptions{.precision = precision, .outside = false}, step)};
   };
   return run(Inputs{inputs}, here)[0];
 }

@@ -346,11 +346,19 @@ Tensor ServerVariable::storage(int replica) {
   return parts_ ? parts_->of(replica) : whole_storage();
 }
 
+// Of several plans one does so. The others find it done, and write nothing that is being read.
+void ServerVariable::begin_read_outside() {
+  const std::lock_guard lock(reading_);
+  Calls calls(static_cast<size_t>(session_->num_servers()));
+  const Places places = add_pull(calls);
+  pulled(places, session_->update(calls), true);
+}
+
 Tensor ServerVariable::whole_storage() {
   if (is_lazy_)
     invalid("variable \"", name(), "\" ", spec(),
             " makes its rows on first use: a function can only look rows of axis 0 up, by numbers "
-            "that follow from its inputs");
+            "that follow from its inputs, and only where a strategy runs it");
   const std::lock_guard lock(mutex_);
   if (!storage_.defined()) storage_ = Tensor::zeros(spec().dtype, spec().shape);
   return storage_;

@@ -28,8 +28,11 @@ namespace cohort {
 // Outside functions, value(), assign() and so on act on the servers, at once. Adding, and
 // scattering with kAdd or kSub, is atomic over all processes for a variable that no optimizer
 // moves; all other changes read and write the whole variable, and of two processes the last one's
-// counts. What concerns all rows is kUnimplemented where they are made on first use. A function
-// that is called by itself sees the storage as it is.
+// counts. What concerns all rows is kUnimplemented where they are made on first use.
+//
+// A function that no strategy runs, or a plan, brings the whole storage up to date each time that
+// it runs, by a request that brings what has changed alone, and assigns what it has written, sums
+// too. It is kInvalidArgument where rows are made on first use.
 //
 // Shards are made on first use, by whoever comes first. Thread-safe, but for what Variable says of
 // functions that are running.
@@ -82,6 +85,9 @@ class ServerVariable final : public Variable, public RowVariable {
                                                  const std::vector<std::string>& slot_names);
 
   Tensor storage(int replica) override;
+  void begin_read_outside() override;
+  void begin_write_outside() override { storage_written(); }
+  void end_write_outside() override { store_value(written_value()); }
   int num_replicas() const override { return num_replicas_; }
   bool is_written_by(int replica) const override { return replica == 0 || has_parts(); }
   std::vector<Device> devices() const override { return {Device{}}; }
@@ -187,6 +193,7 @@ class ServerVariable final : public Variable, public RowVariable {
   const std::optional<RowInitializer> lazy_;
   const bool is_lazy_;
   const std::vector<int> servers_;  // of each shard
+  std::mutex reading_;              // held while the storage is read for a plan outside
   mutable std::mutex mutex_;        // guards what follows; held while shards are made
   InfoPtr info_;
   const std::string key_;                  // without the optimizers

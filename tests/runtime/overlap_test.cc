@@ -61,7 +61,8 @@ class Replicas {
   Replicas(const GraphFunction& function, int count, bool optimize = true)
       : communicators_(make_in_process_communicators(count)) {
     for (int r = 0; r < count; ++r)
-      plans_.emplace_back(function, PlanOptions{.local_replica = r, .optimize = optimize});
+      plans_.emplace_back(function,
+                          PlanOptions{.local_replica = r, .optimize = optimize, .outside = false});
   }
 
   Communicator& communicator(int replica) { return *communicators_[static_cast<size_t>(replica)]; }

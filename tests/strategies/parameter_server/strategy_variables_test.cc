@@ -4,7 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "core/ops/array_ops.h"
+#include "core/ops/math_ops.h"
 #include "core/optim/optimizers.h"
+#include "core/runtime/function.h"
 #include "tests/strategies/parameter_server/job.h"
 
 namespace cohort::testing {
@@ -227,6 +230,72 @@ TEST(ServerVariable, MayBeginWithTheValueOfAnother) {
   const auto w = create_variable(
       {.name = "w", .spec = v->spec(), .initial_value = [v] { return v->value(); }});
   EXPECT_EQ(values_of(w->value()), (std::vector<float>{0, 1, 2, 3}));
+}
+
+TEST(ServerVariable, IsReadOnTheServersByWhatNoStrategyRuns) {
+  const Job job(2, 2, {.partitioner = FixedShardsPartitioner(2)});
+  const auto strategy = job.worker(0), other = job.worker(1);
+  const auto made_by = [](ParameterServerStrategy& strategy) {
+    const auto scope = strategy.scope();
+    return counting("v", {4});
+  };
+  const VariablePtr v = made_by(*strategy), same = made_by(*other);
+  const Function doubled = function([&] { return v->read() * 2.0; });
+  Plan plan(doubled.trace({}), {.precision = Precision::kFloat32, .threads = 1});
+  const auto read = [&] { return values_of(doubled(std::vector<Tensor>())[0]); };
+  const auto run = [&] { return values_of(plan.run({}, StepInfo{})[0]); };
+  EXPECT_EQ(read(), (std::vector<float>{0, 2, 4, 6}));
+  EXPECT_EQ(run(), (std::vector<float>{0, 2, 4, 6}));
+  v->assign(floats({1, 1, 2, 2}));
+  EXPECT_EQ(read(), (std::vector<float>{2, 2, 4, 4}));
+  same->assign_add(floats({1, 1, 1, 1}));
+  EXPECT_EQ(run(), (std::vector<float>{4, 4, 6, 6}));
+  const uint64_t sent = job.sum(&ServerStatistics::sent_bytes);
+  EXPECT_EQ(run(), (std::vector<float>{4, 4, 6, 6}));
+  EXPECT_EQ(job.sum(&ServerStatistics::sent_bytes), sent) << "nothing has changed";
+}
+
+TEST(ServerVariable, IsWrittenOnTheServersByWhatNoStrategyRuns) {
+  const Job job(2, 1, {.partitioner = FixedShardsPartitioner(2)});
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  const auto v = counting("v", {4});
+  const Function add = function([&](Value x) { return v->assign_add(x); });
+  const Tensor ones = floats({1, 1, 1, 1});
+  EXPECT_EQ(values_of(add({ones})[0]), (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_EQ(values_of(v->value()), (std::vector<float>{1, 2, 3, 4}));
+  const auto last = [&](Value x) {
+    v->scatter(ScatterOp::kUpdate, ops::constant(Tensor::from<int64_t>({3}, {1})), x);
+    return v->read();
+  };
+  EXPECT_EQ(values_of(function(last)({floats({9})})[0]), (std::vector<float>{1, 2, 3, 9}));
+  EXPECT_EQ(values_of(v->value()), (std::vector<float>{1, 2, 3, 9}));
+  const Function half = function([&](Value row) {
+    v->assign(v->read() * 0.0);
+    return ops::gather(v->read(), row);
+  });
+  EXPECT_ERROR(half({Tensor::from<int64_t>({7}, {1})}), Code::kOutOfRange, "7");
+  EXPECT_EQ(values_of(function([&] { return v->read() * 1.0; })(std::vector<Tensor>())[0]),
+            (std::vector<float>{1, 2, 3, 9}))
+      << "what a function with an error has written is nowhere";
+}
+
+TEST(ServerVariable, OfAModelIsPredictedWithByAPlan) {
+  const Job job(2, 1);
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  auto model = nn::Sequential({nn::Embedding(9, 2), nn::Flatten(), nn::Dense(1)});
+  model.compile({.optimizer = optim::SGD(0.5), .loss = losses::MeanSquaredError()});
+  const Tensor x = Tensor::from<int32_t>({1, 2, 3, 4}, {4, 1}),
+               y = Tensor::from<float>({1, 2, 3, 4}, {4, 1});
+  model.fit(x, y, {.verbose = Verbose::kSilent});
+  const Function predict = function([&](Value v) { return model(v); });
+  Plan plan(predict.trace({x.spec()}), {.precision = Precision::kFloat32});
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    const auto found = plan.run(std::vector{x}, StepInfo{})[0];
+    EXPECT_EQ(values_of(found), values_of(model.predict(x)));
+    model.fit(x, y, {.verbose = Verbose::kSilent});
+  }
 }
 
 TEST(ServerVariable, OfBoolIsNotAddedTo) {
