@@ -1,5 +1,8 @@
 #include "core/runtime/variable.h"
 
+#include <cstring>
+#include <mutex>
+
 #include "core/graph/branch.h"
 #include "core/runtime/aggregation.h"
 #include "core/runtime/function.h"
@@ -39,11 +42,15 @@ void require_rows(const Variable& variable, const TensorSpec& indices, const Ten
           " and ", updates);
 }
 
-// Whether the function being traced is one that no strategy runs, and the variable has copies that
-// it has to keep together.
-bool is_outside(const Variable& variable) {
+// Whether no strategy runs the function being traced.
+bool is_outside() {
   const ReplicaGroup& group = traced_group();
-  return group.strategy == 0 && group.num_replicas == 1 && !variable.other_copies().empty();
+  return group.strategy == 0 && group.num_replicas == 1;
+}
+
+// And the variable has copies that it has to keep together.
+bool is_outside(const Variable& variable) {
+  return is_outside() && !variable.other_copies().empty();
 }
 
 // The copies that the function being traced writes.
@@ -60,6 +67,55 @@ Value load(const std::shared_ptr<Variable>& copy) {
 
 void store(const std::shared_ptr<Variable>& copy, const Value& value) {
   value.graph().add("AssignVariable", {value_to_write(copy, value)}, {}, copy);
+}
+
+// The merged value of a variable, as one of its name: what a graph in a file asks for is what
+// value() has given.
+class MergedVariable final : public Variable {
+ public:
+  explicit MergedVariable(std::shared_ptr<Variable> of)
+      : Variable({.name = of->name(), .spec = of->spec(), .initial_value = {}}),
+        of_(std::move(of)),
+        storage_(Tensor::zeros(spec().dtype, spec().shape)) {}
+
+  bool is_of(const Variable& variable) const { return of_.get() == &variable; }
+
+  Tensor storage(int) override { return storage_; }
+  // Writes nothing that has not changed, which another plan may be reading.
+  void begin_read_outside() override {
+    const std::lock_guard lock(reading_);
+    const Tensor value = load_value();
+    if (value.bytes() > 0 && std::memcmp(storage_.raw(), value.raw(), value.bytes()) != 0)
+      storage_.assign(value);
+  }
+  int num_replicas() const override { return 1; }
+  std::vector<Device> devices() const override { return {Device{}}; }
+
+ protected:
+  Tensor load_value() const override { return of_->merged_value(); }
+
+ private:
+  const std::shared_ptr<Variable> of_;
+  Tensor storage_;
+  std::mutex reading_;
+};
+
+// What the copies make when the function begins; once it has written them, what they make then.
+Value load_merged(Variable& variable) {
+  Graph& graph = current_graph();
+  std::shared_ptr<Resource> merged;
+  for (const auto& node : graph.nodes()) {
+    if (node->resource() == &variable) {
+      std::vector<Value> copies;
+      for (const auto& copy : written_copies(variable)) copies.push_back(load(copy));
+      return merge_copies(variable, copies);
+    }
+    const auto* known = dynamic_cast<const MergedVariable*>(node->resource());
+    if (known != nullptr && known->is_of(variable)) merged = node->shared_resource();
+  }
+  require_value(variable);
+  if (merged == nullptr) merged = std::make_shared<MergedVariable>(variable.shared_from_this());
+  return graph.add("ReadVariable", {}, {}, merged).output();
 }
 
 // `allow_none`: whether index -1, which names no row, is allowed. In a branch it is, for that is
@@ -182,10 +238,7 @@ Variable::Variable(const VariableOptions& options)
 
 Value Variable::read() {
   require_group();
-  if (!is_outside(*this) || !is_made_on_read(*this)) return load(shared_from_this());
-  std::vector<Value> copies;
-  for (const auto& copy : written_copies(*this)) copies.push_back(load(copy));
-  return merge_copies(*this, copies);
+  return is_outside() && is_merged() ? load_merged(*this) : load(shared_from_this());
 }
 
 Value Variable::assign(const Value& value) {
@@ -293,6 +346,8 @@ void Variable::require_outside(std::string_view call, std::string_view instead) 
          " acts once, while the function that calls it is traced, and not when it runs; use ",
          instead, " there");
 }
+
+bool Variable::is_merged() const { return is_made_on_read(*this) && !other_copies().empty(); }
 
 bool Variable::is_same_on_replicas() const { return is_written_together(synchronization_); }
 

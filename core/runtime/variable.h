@@ -58,7 +58,8 @@ struct VariableOptions {
 // a program is refused under one device for what it would be refused for under several.
 //
 // A function that is called by itself, not by a strategy, acts as code outside functions does: it
-// reads the merged value and writes all copies. A function run by another strategy than the one in
+// reads the merged value and writes all copies. In its graph the merged value is a variable of this
+// name, until it has written the copies. A function run by another strategy than the one in
 // whose scope the variable was made, or by several replicas where it was made outside any, is
 // kFailedPrecondition.
 class Variable : public Resource, public std::enable_shared_from_this<Variable> {
@@ -144,6 +145,10 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
   // The copies of the replicas after the first, each as a variable of its own. None where replicas
   // share one.
   virtual std::vector<std::shared_ptr<Variable>> other_copies() const { return {}; }
+  // Whether several copies make the value, so that no memory has it. A function that no strategy
+  // runs reads it then from memory of its own, which gets merged_value() each time that it runs.
+  virtual bool is_merged() const;
+  virtual Tensor merged_value() const { return load_value(); }
 
  protected:
   explicit Variable(const VariableOptions& options);

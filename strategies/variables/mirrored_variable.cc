@@ -9,7 +9,11 @@ namespace {
 class MirroredVariable final : public Variable {
  public:
   MirroredVariable(const VariableOptions& options, std::vector<Device> devices)
-      : Variable(options), devices_(std::move(devices)) {
+      : Variable(options),
+        devices_(std::move(devices)),
+        merge_([this](const std::vector<Value>& copies) {
+          return std::vector{merge_copies(*this, copies)};
+        }) {
     VariableOptions of_copy = options;
     of_copy.initial_value = [initial = make_initial_value(options)] { return initial; };
     for (size_t r = 0; r < devices_.size(); ++r) {
@@ -33,9 +37,7 @@ class MirroredVariable final : public Variable {
     if (!is_made_on_read(*this)) return copies_[0]->value();
     std::vector<Tensor> values;
     for (const auto& copy : copies_) values.push_back(copy->value());
-    return function([this](const std::vector<Value>& copies) {
-      return std::vector{merge_copies(*this, copies)};
-    })(values)[0];
+    return merge_(values)[0];
   }
   void store_value(const Tensor& value) override {
     require_value(*this);
@@ -45,6 +47,7 @@ class MirroredVariable final : public Variable {
 
  private:
   std::vector<Device> devices_;
+  const Function merge_;  // is called by each run of plans that no strategy runs
   std::vector<std::shared_ptr<Variable>> copies_;
 };
 

@@ -28,16 +28,17 @@ class WorkerVariable final : public Variable {
   Tensor storage(int replica) override { return local_->storage(replica); }
   int num_replicas() const override { return local_->num_replicas(); }
   std::vector<Device> devices() const override { return local_->devices(); }
-  // Asked for by functions that no strategy runs. None of them can reach the copies of other
-  // workers, without which there is no merged value.
+  // Asked for by functions that no strategy runs, when they are traced and write it.
   std::vector<std::shared_ptr<Variable>> other_copies() const override {
-    if (synchronization() == Synchronization::kOnRead && is_tracing_function())
-      fail(Code::kFailedPrecondition, "variable \"", name(),
-           "\" is synchronised on read by all workers, and a function that no strategy runs has "
-           "the copies of its own worker only: run it by the strategy's run(), or use value() and "
-           "assign(const Tensor&), outside functions");
+    if (synchronization() == Synchronization::kOnRead && is_tracing_function()) refuse_outside();
     return local_->other_copies();
   }
+  // Also where the first copy's value counts, which is the chief's.
+  bool is_merged() const override {
+    return synchronization() == Synchronization::kOnRead && workers_->size() * num_replicas() > 1;
+  }
+  // Such functions may be traced, to be saved; the workers do not run them together.
+  Tensor merged_value() const override { refuse_outside(); }
 
  protected:
   Tensor load_value() const override {
@@ -69,6 +70,15 @@ class WorkerVariable final : public Variable {
   void subtract_value(const Tensor& delta) override { local_->assign_sub(delta); }
 
  private:
+  // A function that no strategy runs cannot reach the copies of other workers, without which there
+  // is no merged value.
+  [[noreturn]] void refuse_outside() const {
+    fail(Code::kFailedPrecondition, "variable \"", name(),
+         "\" is synchronised on read by all workers, and a function that no strategy runs has "
+         "the copies of its own worker only: run it by the strategy's run(), or use value() and "
+         "assign(const Tensor&), outside functions");
+  }
+
   std::vector<Tensor> all_copies() const {
     Packer packer;
     for (int r = 0; r < num_replicas(); ++r) packer.add(copy_in_host_memory(r));

@@ -575,5 +575,40 @@ TEST_P(ConformanceTest, FitEvaluateAndPredictGiveTheNumbersOfOneDevice) {
   });
 }
 
+// --- Functions in files
+
+// Whose moving statistics each replica has of its own.
+void expect_same_in_bytes(Strategy& strategy) {
+  const Tensor x = numbers(DType::kFloat32, {32, 4}, 1), row = x.slice_rows(0, 1);
+  std::map<std::string, Tensor> values;
+  const auto find_variable = [&](const std::string& name) -> std::shared_ptr<Resource> {
+    const auto found = values.find(name);
+    if (found == values.end()) return nullptr;
+    return make_local_variable({.name = name, .spec = found->second.spec(), .initial_value = [&] {
+                                  return found->second;
+                                }});
+  };
+  const auto scope = strategy.scope();
+  Model model = nn::Sequential({nn::Dense(3), nn::BatchNormalization(), nn::Dense(1)});
+  model.compile({.optimizer = optim::SGD(0.01), .loss = losses::MeanSquaredError()});
+  model.fit(x, numbers(DType::kFloat32, {32, 1}, 2), {.verbose = Verbose::kSilent});
+  const Function predict = function([&](Value v) { return model(v); });
+  const std::string bytes = serialize_function(predict.trace({row.spec()}));
+  for (const auto& variable : model.variables()) values[variable->name()] = variable->value();
+  const double expected = model.predict(row).item();
+  const GraphFunction loaded = import_function(bytes, find_variable);
+  EXPECT_NEAR(Plan(loaded, {}).run(std::vector{row}, StepInfo{})[0].item(), expected, 1e-4);
+  if (strategy.workers().size() > 1) return;
+  EXPECT_NEAR(predict({row})[0].item(), expected, 1e-4);
+  for (const auto& variable : model.variables())
+    if (variable->synchronization() == Synchronization::kOnRead)
+      variable->assign(Tensor::full(DType::kFloat32, {3}, 7));
+  EXPECT_NEAR(predict({row})[0].item(), model.predict(row).item(), 1e-4);
+}
+
+TEST_P(ConformanceTest, AFunctionInBytesGivesWhatTheModelPredicts) {
+  run_under(GetParam(), expect_same_in_bytes);
+}
+
 }  // namespace
 }  // namespace cohort
