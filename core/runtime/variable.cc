@@ -380,8 +380,12 @@ void Variable::require_group() const {
        " uses it; create it in the scope of the strategy that runs the function");
 }
 
-Tensor make_initial_value(const VariableOptions& options) {
+void require_initial_value(const VariableOptions& options) {
   if (!options.initial_value) invalid("variable \"", options.name, "\" has no initial value");
+}
+
+Tensor make_initial_value(const VariableOptions& options) {
+  require_initial_value(options);
   Tensor value = options.initial_value();
   if (!value.defined())
     invalid("variable \"", options.name, "\" is ", options.spec,

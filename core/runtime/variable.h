@@ -180,7 +180,9 @@ class Variable : public Resource, public std::enable_shared_from_this<Variable> 
   std::string strategy_name_;
 };
 
-// Calls options.initial_value; kInvalidArgument where there is none, or it returns another spec.
+// kInvalidArgument where there is no options.initial_value.
+void require_initial_value(const VariableOptions& options);
+// Calls it; kInvalidArgument where there is none, or it returns another spec.
 Tensor make_initial_value(const VariableOptions& options);
 
 // A variable with one copy, for one replica on `device`.

@@ -142,6 +142,7 @@ ServerVariable::ServerVariable(const Options& options, std::shared_ptr<ServerSes
       initial_rows_(options.initial_rows),
       updates_(num_shards()),
       states_(num_shards()) {
+  if (!is_lazy_ && !initial_rows_) require_initial_value(options.variable);
   if (info_->update == ServerVariableInfo::Update::kAdd)
     updates_ = trace_updates(*info_, AddRule(), 0);
 }

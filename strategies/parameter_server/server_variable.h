@@ -34,8 +34,9 @@ namespace cohort {
 // it runs, by a request that brings what has changed alone, and assigns what it has written, sums
 // too. It is kInvalidArgument where rows are made on first use.
 //
-// Shards are made on first use, by whoever comes first. Thread-safe, but for what Variable says of
-// functions that are running.
+// Shards are made on first use, by whoever comes first, who makes the initial value then: of
+// another spec it is kInvalidArgument there. Without an initial_value that is to be asked, the
+// constructor is. Thread-safe, but for what Variable says of functions that are running.
 class ServerVariable final : public Variable, public RowVariable {
  public:
   struct Options {

@@ -64,6 +64,24 @@ TEST(ServerVariable, HasNoConstraint) {
                Code::kUnimplemented, "variable \"v\" has a constraint");
 }
 
+TEST(ServerVariable, WithoutAnInitialValueIsRefusedWhenItIsMade) {
+  const auto make = [] { return create_variable({.name = "v", .spec = kFour}); };
+  const auto refused_under = [&](const Options& options) {
+    const Job job(1, 1, options);
+    const auto strategy = job.worker(0);
+    const auto scope = strategy->scope();
+    EXPECT_ERROR(make(), Code::kInvalidArgument, "variable \"v\" has no initial value");
+  };
+  refused_under({});
+  refused_under({.initial_rows = [](const std::string&, const TensorSpec&) { return nullptr; }});
+  const Job job(1, 1, {.rows_on_first_use = [](const std::string&, const TensorSpec&) {
+                  return std::optional(RowInitializer{});
+                }});
+  const auto strategy = job.worker(0);
+  const auto scope = strategy->scope();
+  EXPECT_TRUE(on_servers(make()).is_lazy());
+}
+
 TEST(ServerVariable, IsAssignedAddedToAndScatteredAcrossItsShards) {
   const Job job(2, 1, {.partitioner = FixedShardsPartitioner(3)});
   const auto strategy = job.worker(0);
