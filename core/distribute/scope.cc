@@ -14,15 +14,20 @@ namespace cohort {
 // Of a strategy's scope, or a colocation.
 struct Entered {
   Strategy* const strategy;
+  const std::weak_ptr<const void> lifetime;  // of the strategy, which may end first
+  const std::string strategy_name;
   const std::shared_ptr<Variable> variable;  // of a colocation, which a scope has none of
   const std::string name_scope = NameScope::current();
   const std::thread::id thread = std::this_thread::get_id();
   std::atomic<bool> left = false;  // possibly by another thread
 
   explicit Entered(Strategy& of, std::shared_ptr<Variable> with = nullptr)
-      : strategy(&of), variable(std::move(with)) {}
+      : strategy(&of),
+        lifetime(of.lifetime()),
+        strategy_name(of.name()),
+        variable(std::move(with)) {}
   std::string text() const {
-    return variable == nullptr ? str("the scope of ", strategy->name())
+    return variable == nullptr ? str("the scope of ", strategy_name)
                                : str("the colocation with variable \"", variable->name(), "\"");
   }
 };
@@ -84,15 +89,20 @@ void leave_in_any_order(Entered& entry) {
   leave(entry);
 }
 
-// The strategy of the innermost scope, or null outside any.
+// The strategy of the innermost scope, or null outside any. kFailedPrecondition once it has ended.
 Strategy* entered_strategy() {
   const Entered* scope = innermost(false);
-  return scope == nullptr ? nullptr : scope->strategy;
+  if (scope == nullptr) return nullptr;
+  if (scope->lifetime.expired())
+    fail(Code::kFailedPrecondition, scope->text(),
+         " is current, and that strategy has ended: declare the strategy before its scope, and "
+         "where it lives as long");
+  return scope->strategy;
 }
 
 }  // namespace
 
-Strategy::Scope Strategy::scope() { return Scope(*this); }
+Strategy::Scope Strategy::scope() & { return Scope(*this); }
 
 Strategy::Scope::Scope(Strategy& strategy) : entry_(std::make_shared<Entered>(strategy)) {
   if (t_replica != nullptr)
@@ -122,7 +132,9 @@ Strategy::Colocation Strategy::colocate_vars_with(const std::shared_ptr<Variable
 
 std::shared_ptr<Variable> Strategy::colocated_with() const {
   const Entered* colocation = innermost(true);
-  return colocation != nullptr && colocation->strategy == this ? colocation->variable : nullptr;
+  const bool is_here = colocation != nullptr && colocation->strategy == this &&
+                       !colocation->lifetime.expired();  // else another one lives in its place
+  return is_here ? colocation->variable : nullptr;
 }
 
 Strategy::Colocation::Colocation(Strategy& strategy, const std::shared_ptr<Variable>& variable)

@@ -73,9 +73,12 @@ class Strategy {
 
   // Makes this strategy current on this thread until the returned object is destroyed. Re-entering
   // the same strategy is allowed; entering another inside, or any inside a replica, is
-  // kFailedPrecondition.
+  // kFailedPrecondition. The strategy has to live as long: of a temporary one there is no scope,
+  // and once it has ended all that asks for the current strategy is kFailedPrecondition until the
+  // scope is left.
   class Scope;
-  [[nodiscard]] Scope scope();
+  [[nodiscard]] Scope scope() &;
+  Scope scope() && = delete;
 
   // A name for messages: "MirroredStrategy".
   virtual std::string name() const = 0;
@@ -318,7 +321,8 @@ class Strategy::Colocation {
   std::shared_ptr<Entered> entry_;
 };
 
-// The strategy of the innermost scope on this thread, or the default strategy.
+// The strategy of the innermost scope on this thread, or the default strategy. kFailedPrecondition
+// where that of the scope has ended.
 Strategy& current_strategy();
 // The strategy with one replica on cpu:0 and plain variables.
 Strategy& default_strategy();

@@ -16,6 +16,12 @@ using testing::floats;
 static_assert(!std::is_copy_constructible_v<MirroredStrategy>);
 static_assert(!std::is_copy_assignable_v<MirroredStrategy>);
 static_assert(!std::is_copy_constructible_v<Strategy::Scope>);
+static_assert(!std::is_constructible_v<Strategy::Scope, MirroredStrategy>);
+template <typename S>
+concept HasScope = requires(S&& strategy) {
+  std::forward<S>(strategy).scope();
+};
+static_assert(HasScope<MirroredStrategy&> && !HasScope<MirroredStrategy>);
 
 class ScopeTest : public DevicesTest {
  protected:
@@ -153,9 +159,34 @@ TEST_F(ScopeTest, AScopeDestroyedOnAnotherThreadIsLeft) {
   EXPECT_FALSE(has_strategy());
 }
 
+VariableOptions scalar() {
+  return {.spec = {DType::kFloat32, {}}, .initial_value = [] { return Tensor::scalar(1.0f); }};
+}
+
+TEST_F(ScopeTest, OfAStrategyThatHasEndedIsNoUseAndIsLeft) {
+  auto strategy =
+      std::make_unique<MirroredStrategy>(MirroredStrategy::Options{.devices = first_cpus(1)});
+  const std::vector<std::string> words = {"MirroredStrategy", "has ended", "before its scope"};
+  {
+    const auto outer = strategy->scope();
+    const auto inner = strategy->scope();
+    strategy.reset();
+    expect_error(Code::kFailedPrecondition, words, [] { current_strategy(); });
+    expect_error(Code::kFailedPrecondition, words, [] { has_strategy(); });
+    expect_error(Code::kFailedPrecondition, words, [] { get_replica_context(); });
+    expect_error(Code::kFailedPrecondition, words, [] { create_variable(scalar()); });
+    expect_error(Code::kFailedPrecondition, words, [&] { const auto scope = a.scope(); });
+  }
+  EXPECT_FALSE(has_strategy());
+  auto temporary = std::make_unique<Strategy::Scope>(*OneDeviceStrategy());
+  expect_error(Code::kFailedPrecondition, {"OneDeviceStrategy", "has ended"},
+               [] { create_variable(scalar()); });
+  temporary->exit();
+  EXPECT_FALSE(has_strategy());
+}
+
 TEST_F(ScopeTest, VariablesBelongToTheStrategyTheyAreMadeUnder) {
-  const VariableOptions options{.spec = {DType::kFloat32, {}},
-                                .initial_value = [] { return Tensor::scalar(1.0f); }};
+  const VariableOptions options = scalar();
   EXPECT_EQ(create_variable(options)->num_replicas(), 1);
   const auto scope = a.scope();
   EXPECT_EQ(create_variable(options)->num_replicas(), 3);
