@@ -71,6 +71,7 @@ void check_gradients(const std::vector<Gradient>& gradients,
 Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOptions& options)
     : state_(std::make_shared<State>()) {
   if (rule == nullptr) invalid("the rule of an optimizer is null");
+  check_slots(*rule);
   check_clipping(options.gradients);
   if (options.gradients.power_sgd) check_power_sgd(*options.gradients.power_sgd);
   check_reduce_as(options.gradients);

@@ -182,6 +182,8 @@ struct ApplyOptions {
 // joined, is kInvalidArgument.
 class Optimizer {
  public:
+  // kInvalidArgument for a rule that is null or has two slots of one name, and options out of
+  // range.
   Optimizer(std::shared_ptr<const UpdateRule> rule, const OptimizerOptions& options);
 
   // While tracing: gradients of this replica's share of the loss, summed over all replicas, then

@@ -271,7 +271,7 @@ void Optimizer::State::Step::update(const Move& move) {
   for (const Value& scalar : rate.scalars) scalars.push_back(as(dtype, scalar));
   for (const VariablePtr& slot : kept.of_rule) slots_before.push_back(load(*slot, move.gradient));
   std::vector<Value> slots_after = slots_before;
-  Value after = state_.rule->update(start, move.gradient.values, slots_after, scalars);
+  Value after = apply_rule(*state_.rule, start, move.gradient.values, slots_after, scalars);
   if (const auto& constraint = move.variable->constraint()) after = constraint(after);
   if (kept.average) after = follow(*kept.average, after);
   store(*move.variable, before, after);

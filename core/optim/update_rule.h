@@ -19,13 +19,14 @@ class UpdateRule {
   };
 
   virtual ~UpdateRule() = default;
+  // Of different names.
   virtual std::vector<Slot> slots() const = 0;
   // Scalars that all variables share, computed once a step from float64 scalars: the learning rate
   // and the number of this update, counted from 1. They are handed to `update` in the variable's
   // dtype.
   virtual std::vector<Value> scalars(const Value& learning_rate, const Value& step) const = 0;
   // The variable's new value; `slots` hold the current state in the order of slots() and receive
-  // the new one.
+  // the new one, as many.
   virtual Value update(const Value& variable, const Value& gradient, std::vector<Value>& slots,
                        const std::vector<Value>& scalars) const = 0;
   // Whether a sparse gradient is applied to its rows alone: `update` is then given the rows of the
@@ -33,5 +34,11 @@ class UpdateRule {
   // it is.
   virtual bool row_wise() const { return false; }
 };
+
+// kInvalidArgument for two slots of one name, which could not be saved.
+void check_slots(const UpdateRule& rule);
+// What rule.update() returns; kInvalidArgument where it leaves another number of slots.
+Value apply_rule(const UpdateRule& rule, const Value& variable, const Value& gradient,
+                 std::vector<Value>& slots, const std::vector<Value>& scalars);
 
 }  // namespace cohort::optim

@@ -55,7 +55,7 @@ std::string trace(const optim::UpdateRule& rule, const TensorSpec& spec, double 
   }
   Value before = ops::read_variable(value);
   if (decay != 0) before = before - before * ops::cast(learning_rate, spec.dtype) * decay;
-  ops::assign(value, rule.update(before, gradient, states, scalars));
+  ops::assign(value, optim::apply_rule(rule, before, gradient, states, scalars));
   for (size_t i = 0; i < slots.size(); ++i) ops::assign(slots[i], states[i]);
   return serialize_function(function);
 }

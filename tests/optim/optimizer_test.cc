@@ -207,6 +207,32 @@ TEST(OptimizerTest, RefusesGradientsThatDoNotFit) {
   apply({2, 2}, DType::kFloat64, 0);
 }
 
+struct WrongRule final : UpdateRule {
+  size_t listed, left;
+  WrongRule(size_t slots, size_t after) : listed(slots), left(after) {}
+  std::vector<Slot> slots() const override { return std::vector<Slot>(listed, {.name = "m"}); }
+  std::vector<Value> scalars(const Value&, const Value&) const override { return {}; }
+  Value update(const Value& variable, const Value& gradient, std::vector<Value>& slots,
+               const std::vector<Value>&) const override {
+    slots.assign(left, gradient);
+    return variable;
+  }
+};
+
+TEST(OptimizerTest, RefusesARuleThatChangesTheNumberOfSlots) {
+  for (const size_t left : {size_t{0}, size_t{2}}) {
+    const Optimizer optimizer(std::make_shared<WrongRule>(1, left), {});
+    const Function step = testing::step_along_input(optimizer, make_weight("w", {1}));
+    EXPECT_THAT(error_of([&] { step({testing::vector({1})}); }),
+                ::testing::HasSubstr(str("WrongRule was given 1 slots, and leaves ", left)));
+  }
+}
+
+TEST(OptimizerTest, RefusesTwoSlotsOfOneName) {
+  EXPECT_THAT(error_of([] { Optimizer(std::make_shared<WrongRule>(2, 2), {}); }),
+              ::testing::EndsWith("WrongRule has two slots named \"m\""));
+}
+
 TEST(OptimizerTest, SumsTheGradientsOfAllPlacesThatReadAVariable) {
   const auto weight = make_weight("w", {3});
   const Optimizer sgd = SGD(1);
