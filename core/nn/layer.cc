@@ -192,11 +192,16 @@ void LayerBase::add_loss(const Value& loss) {
   AddedLosses::add(loss);
 }
 
-void LayerBase::name_sublayers() {
-  const std::vector<Layer> layers = sublayers();
-  std::set<std::string> taken;
+std::vector<Layer> LayerBase::listed() const {
+  std::vector<Layer> layers = sublayers();
   for (const Layer& layer : layers)
-    if (!layer) invalid(type_, " has an empty layer among its sublayers");
+    if (!layer) invalid(described(name_, type_), " has an empty layer among its sublayers");
+  return layers;
+}
+
+void LayerBase::name_sublayers() {
+  const std::vector<Layer> layers = listed();
+  std::set<std::string> taken;
   for (const Layer& layer : layers)
     if (!layer.name().empty() && !taken.insert(layer.name()).second)
       invalid("two layers of one network are named \"", layer.name(),
@@ -212,7 +217,7 @@ void LayerBase::name_sublayers() {
 // which they could not be saved.
 void LayerBase::refuse_equal_names() const {
   std::map<std::string, std::pair<std::shared_ptr<Variable>, Layer>> found;
-  for (const Layer& layer : sublayers())
+  for (const Layer& layer : listed())
     for (const auto& variable : layer.variables()) {
       const auto& [first, owner] =
           found.try_emplace(variable->name(), variable, layer).first->second;
@@ -229,14 +234,14 @@ bool LayerBase::is_trained() const {
   if (trainable_ && std::any_of(weights_.begin(), weights_.end(),
                                 [](const auto& weight) { return weight->trainable(); }))
     return true;
-  const std::vector<Layer> layers = sublayers();
+  const std::vector<Layer> layers = listed();
   return std::any_of(layers.begin(), layers.end(),
                      [](const Layer& layer) { return layer.base_->is_trained(); });
 }
 
 void LayerBase::collect(std::set<const LayerBase*>& network) const {
   if (!network.insert(this).second) return;
-  for (const Layer& layer : sublayers()) layer.base_->collect(network);
+  for (const Layer& layer : listed()) layer.base_->collect(network);
 }
 
 // In the outermost call, when it is through: weights of layers that nobody lists are in none of its
@@ -258,12 +263,12 @@ void LayerBase::warn_of_unlisted() const {
 // What build() makes is named and frozen as what was there before; what had been thawed stays so.
 void LayerBase::build_once(const std::vector<TensorSpec>& inputs) {
   if (built_) return;
-  const std::vector<Layer> before = sublayers();
+  const std::vector<Layer> before = listed();
   build(inputs);
   name_sublayers();
   built_ = true;
   if (trainable_) return;
-  for (const Layer& layer : sublayers())
+  for (const Layer& layer : listed())
     if (std::find(before.begin(), before.end(), layer) == before.end()) layer.set_trainable(false);
 }
 
@@ -310,7 +315,7 @@ std::vector<Value> LayerBase::apply(const std::vector<Value>& inputs, const Call
 }
 
 LayerBase& Layer::base() const {
-  if (base_ == nullptr) invalid("an empty layer cannot be called");
+  if (base_ == nullptr) invalid("an empty layer was used; it was never assigned");
   return *base_;
 }
 
@@ -362,8 +367,9 @@ std::vector<TensorSpec> Layer::output_specs(const std::vector<TensorSpec>& input
 void Layer::each_weight(const std::function<void(const LayerBase&, const Weight&)>& visit) const {
   std::set<const LayerBase*> seen;
   const auto walk = [&](const Layer& layer, const auto& self) -> void {
-    if (!seen.insert(layer.base_.get()).second) return;
-    for (const auto& weight : layer.base_->weights_) visit(*layer.base_, *weight);
+    const LayerBase& base = layer.base();
+    if (!seen.insert(&base).second) return;
+    for (const auto& weight : base.weights_) visit(base, *weight);
     for (const Layer& sublayer : layer.sublayers()) self(sublayer, self);
   };
   walk(*this, walk);
@@ -386,7 +392,7 @@ std::vector<std::shared_ptr<Variable>> Layer::trainable_variables() const {
 }
 
 void Layer::set_trainable(bool trainable) const {
-  base_->trainable_ = trainable;
+  base().trainable_ = trainable;
   for (const Layer& layer : sublayers()) layer.set_trainable(trainable);
 }
 
@@ -402,7 +408,7 @@ Value Layer::regularization_loss() const {
 
 LayerSummary Layer::summary() const {
   LayerSummary summary{
-      .name = name(), .type = type(), .output_shape = without_batch(base_->output_.shape)};
+      .name = name(), .type = type(), .output_shape = without_batch(base().output_.shape)};
   each_weight([&](const LayerBase& layer, const Weight& w) {
     const int64_t count = w.spec().shape.num_elements();
     summary.parameters += count;

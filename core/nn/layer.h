@@ -83,9 +83,9 @@ class LayerBase {
   LayerBase(const LayerBase&) = delete;
   LayerBase& operator=(const LayerBase&) = delete;
 
-  // Layers that this one is made of, each once, in the order in which summaries list them. Others
-  // that it calls, and that no layer around it lists, are neither trained nor saved with the
-  // network; a warning says so.
+  // Layers that this one is made of, each once and none empty (kInvalidArgument), in the order in
+  // which summaries list them. Others that it calls, and that no layer around it lists, are neither
+  // trained nor saved with the network; a warning says so.
   virtual std::vector<Layer> sublayers() const;
 
   const std::string& type() const { return type_; }
@@ -125,6 +125,8 @@ class LayerBase {
   friend class Layer;
   std::vector<Value> apply(const std::vector<Value>& inputs, const CallContext& context);
   void check_outputs(size_t count) const;
+  // What sublayers() lists; kInvalidArgument for an empty layer.
+  std::vector<Layer> listed() const;
   void name_sublayers();
   void build_once(const std::vector<TensorSpec>& inputs);
   void refuse_equal_names() const;
@@ -154,7 +156,8 @@ struct LayerSummary {
 // layer, and a layer called twice uses the same weights twice.
 class Layer {
  public:
-  Layer() = default;  // empty: converts to false, and cannot be called (kInvalidArgument)
+  // Empty, as that of a null pointer is: it converts to false, and all else is kInvalidArgument.
+  Layer() = default;
   template <typename L>
   Layer(std::shared_ptr<L> base) : base_(std::move(base)) {}  // NOLINT: a layer class is a layer
 
@@ -190,16 +193,16 @@ class Layer {
   // Functions traced before keep what they were traced with. A frozen batch normalisation uses its
   // moving statistics even in training, as in Keras.
   void set_trainable(bool trainable) const;
-  bool trainable() const { return base_->trainable(); }
+  bool trainable() const { return base().trainable(); }
   // While tracing: the sum of all penalties of the regularizers of trainable weights, or none.
   // Where every replica adds it to its loss, divide it by the number of replicas in sync.
   Value regularization_loss() const;
 
   // "" until a name was given or found.
-  const std::string& name() const { return base_->name_; }
-  const std::string& type() const { return base_->type_; }
-  std::vector<Layer> sublayers() const { return base_->sublayers(); }
-  bool built() const { return base_->built_; }
+  const std::string& name() const { return base().name_; }
+  const std::string& type() const { return base().type_; }
+  std::vector<Layer> sublayers() const { return base().listed(); }
+  bool built() const { return base().built_; }
   LayerSummary summary() const;
 
   explicit operator bool() const { return base_ != nullptr; }

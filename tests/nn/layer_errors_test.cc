@@ -180,8 +180,28 @@ TEST(LayerErrors, NameTheLayerItsInputsAndWhatItsWeightsAre) {
 TEST(LayerErrors, SayThatALayerIsEmpty) {
   const Layer empty;
   const std::vector<TensorSpec> row = {floats({1, 2})};
-  EXPECT_EQ(error_of([&] { empty.output_spec(row); }), "an empty layer cannot be called");
-  EXPECT_EQ(error_of([&] { empty.build(row); }), "an empty layer cannot be called");
+  const std::string said = "an empty layer was used; it was never assigned";
+  EXPECT_EQ(error_of([&] { empty.output_spec(row); }), said);
+  EXPECT_EQ(error_of([&] { empty.build(row); }), said);
+  EXPECT_EQ(error_of([] { Layer(std::shared_ptr<LayerBase>()).variables(); }), said);
+  for (const auto& use : std::vector<std::function<void()>>{
+           [&] { empty.name(); }, [&] { empty.type(); }, [&] { empty.trainable(); },
+           [&] { empty.set_trainable(true); }, [&] { empty.sublayers(); }, [&] { empty.built(); },
+           [&] { empty.summary(); }})
+    EXPECT_EQ(error_of(use), said);
+}
+
+TEST(LayerErrors, SayWhichLayerListsAnEmptyOne) {
+  struct WithEmpty final : LayerBase {
+    WithEmpty() : LayerBase("WithEmpty", "x") {}
+    std::vector<Layer> sublayers() const override { return {Layer()}; }
+  };
+  const Layer layer = std::make_shared<WithEmpty>();
+  const std::string said = "layer \"x\" (WithEmpty) has an empty layer among its sublayers";
+  EXPECT_EQ(error_of([&] { layer.build({floats({1, 2})}); }), said);
+  EXPECT_EQ(error_of([&] { layer.variables(); }), said);
+  EXPECT_EQ(error_of([&] { layer.set_trainable(false); }), said);
+  EXPECT_EQ(error_of([&] { make_sequential({layer}, "y").variables(); }), said);
 }
 
 TEST(LayerErrors, SayWhoseInitializerIsEmpty) {
