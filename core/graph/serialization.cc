@@ -154,6 +154,8 @@ class Importer {
     if (in.name().empty() || in.name().size() > kMaxName)
       invalid("a variable has no name, or one that is too long");
     const TensorSpec spec = read_spec(in.spec());
+    if (!resolve)
+      invalid("the graph names variable \"", in.name(), "\", and what finds variables is empty");
     auto resource = resolve(in.name());
     if (resource == nullptr) fail(Code::kNotFound, "there is no variable \"", in.name(), '"');
     if (resource->spec() != spec)

@@ -26,7 +26,8 @@ using ResourceResolver = std::function<std::shared_ptr<Resource>(const std::stri
 // The inverse. The bytes may be hostile: every field is checked, every node has only attributes
 // that its op lists, and passes through shape inference again. kDataLoss when they are no function,
 // or have changed since they were written; kNotFound for a variable that `resolve` does not have;
-// kInvalidArgument that names the node for anything else that does not fit.
+// kInvalidArgument that names the node for anything else that does not fit, and for an empty
+// `resolve` where there are variables.
 GraphFunction import_function(std::string_view bytes, const ResourceResolver& resolve);
 
 }  // namespace cohort

@@ -1,5 +1,7 @@
 #include "core/ops/control_flow.h"
 
+#include <string_view>
+
 #include "core/base/comma_separated.h"
 #include "core/base/error.h"
 #include "core/graph/branch.h"
@@ -9,9 +11,15 @@
 namespace cohort::ops {
 namespace {
 
+template <typename Body>
+const Body& given(std::string_view op, const Body& body) {
+  if (!body) invalid(op, ": a side is an empty function");
+  return body;
+}
+
 std::vector<Value> trace(const Value& condition, const BranchBody& body) {
   const BranchScope branch(condition);
-  return body();
+  return given("cond", body)();
 }
 
 }  // namespace
@@ -30,14 +38,14 @@ std::vector<Value> cond(const Value& condition, const BranchBody& then,
 Value cond(const Value& condition, const std::function<Value()>& then,
            const std::function<Value()>& otherwise) {
   const auto one = [](const std::function<Value()>& body) {
-    return BranchBody([&body] { return std::vector<Value>{body()}; });
+    return BranchBody([&body] { return std::vector<Value>{given("cond", body)()}; });
   };
   return cond(condition, one(then), one(otherwise))[0];
 }
 
 void only_if(const Value& condition, const std::function<void()>& then) {
   const BranchScope branch(condition);
-  then();
+  given("only_if", then)();
 }
 
 }  // namespace cohort::ops

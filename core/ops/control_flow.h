@@ -22,9 +22,9 @@ using BranchBody = std::function<std::vector<Value>()>;
 // gives to them has its part in the gradients of those that take it. A write to a variable whose
 // copies are kept equal needs a condition that is the same on all replicas (is_same_on_replicas).
 //
-// kInvalidArgument when the condition is no bool scalar, when the sides' results do not match, and
-// for such a write where replicas may differ; kUnimplemented for writes in a branch under parameter
-// servers, where others write, and wait for, the same variables.
+// kInvalidArgument when the condition is no bool scalar, when a side is empty, when the sides'
+// results do not match, and for such a write where replicas may differ; kUnimplemented for writes
+// in a branch under parameter servers, where others write, and wait for, the same variables.
 std::vector<Value> cond(const Value& condition, const BranchBody& then,
                         const BranchBody& otherwise);
 // The same for one result each.

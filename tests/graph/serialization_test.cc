@@ -20,6 +20,7 @@
 #include "core/ops/state_ops.h"
 #include "core/tensor/elementwise_program.h"
 #include "proto/graph.pb.h"
+#include "tests/testing/error_of.h"
 #include "tests/testing/evaluate.h"
 #include "tests/testing/graph_bytes.h"
 #include "tests/testing/trials.h"
@@ -410,6 +411,11 @@ TEST_F(HostileGraph, WithoutAVariableWhereOneBelongs) {
     expect_refused(Code::kInvalidArgument, "names no variable");
     node(op).set_resource(name);
   }
+}
+
+TEST_F(HostileGraph, WithAVariableThatNothingFinds) {
+  const Error error = testing::error_of([&] { import_function(graph_bytes(graph_), nullptr); });
+  EXPECT_EQ(error.code(), Code::kInvalidArgument) << error.message();
 }
 
 void expect_data_loss(const std::string& bytes, const std::string& what,

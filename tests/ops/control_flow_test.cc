@@ -82,6 +82,16 @@ TEST_F(ControlFlow, SidesMustMatch) {
   });
 }
 
+TEST_F(ControlFlow, ASideIsNoEmptyFunction) {
+  const Value condition = input({}, DType::kBool), x = input({});
+  const std::function<Value()> empty, side = [&] { return x; };
+  const std::string said = "cond: a side is an empty function";
+  EXPECT_EQ(refusal([&] { cond(condition, empty, side); }), said);
+  EXPECT_EQ(refusal([&] { cond(condition, side, empty); }), said);
+  EXPECT_EQ(refusal([&] { cond(condition, BranchBody(), BranchBody()); }), said);
+  EXPECT_EQ(refusal([&] { only_if(condition, {}); }), "only_if: a side is an empty function");
+}
+
 TEST_F(ControlFlow, AConditionIsABoolScalar) {
   const Value x = input({}), two = input({2}, DType::kBool);
   for (const Value& wrong : {x, two})
