@@ -16,7 +16,7 @@ Device resolve_parameter_device(const std::string& given, const std::vector<Devi
 }  // namespace
 
 CentralStorageStrategy::CentralStorageStrategy(const Options& options)
-    : replicas_(std::make_unique<LocalReplicas>(
+    : replicas_(new LocalReplicas(
           resolve_devices(name(), options.compute_devices, DefaultDevices::kGpusFirst),
           options.cross_device_ops, options.communication)),
       parameter_device_(resolve_parameter_device(options.parameter_device, devices())) {

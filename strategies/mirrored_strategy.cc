@@ -7,9 +7,9 @@
 namespace cohort {
 
 MirroredStrategy::MirroredStrategy(const Options& options)
-    : replicas_(std::make_unique<LocalReplicas>(
-          resolve_devices(name(), options.devices, DefaultDevices::kGpusFirst),
-          options.cross_device_ops, options.communication)) {
+    : replicas_(
+          new LocalReplicas(resolve_devices(name(), options.devices, DefaultDevices::kGpusFirst),
+                            options.cross_device_ops, options.communication)) {
   if (share_memory(devices())) replicas_->share_variables(devices()[0]);
   note_own_devices(name());
 }

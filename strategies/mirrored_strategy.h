@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/own_process.h"
 #include "core/distribute/strategy.h"
 
 namespace cohort {
@@ -61,7 +62,7 @@ class MirroredStrategy final : public Strategy {
   CrossDeviceOps& cross_device_ops() override;
 
  private:
-  std::unique_ptr<LocalReplicas> replicas_;
+  OwnedHere<LocalReplicas> replicas_;
 };
 
 }  // namespace cohort

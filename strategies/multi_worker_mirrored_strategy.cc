@@ -196,12 +196,12 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
 }
 
 MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() {
-  if (group_ == nullptr) return;
   if (!process_.is_this()) {
     // A fork has no say in the job, and lacks the threads that these would wait for.
-    new auto(std::tuple(link_, group_, step_, replicas_));
+    new auto(std::tuple(link_, group_, step_, replicas_, std::move(watch_)));
     return;
   }
+  if (group_ == nullptr) return;
   const bool throws = std::uncaught_exceptions() > exceptions_;
   // Else it learns here of what has ended the job.
   const bool program_knows = throws || group_->is_over();

@@ -183,6 +183,9 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     // Gradients: a server of this host reads them there.
     replicas.place_outputs(parameter_server::memory_to_lend);
   }
+  ~State() override {
+    if (began) leave(kFarewell);
+  }
 
   // --- RemoteUpdates
 
@@ -283,7 +286,6 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
     return waits;
   }
 
-  bool has_begun() const { return began; }
   // Others may wait even for a worker that had nothing to do.
   void leave(std::chrono::milliseconds timeout) noexcept {
     if (!options.max_staleness) return;
@@ -366,7 +368,7 @@ class ParameterServerStrategy::State final : public RemoteUpdates {
 };
 
 ParameterServerStrategy::ParameterServerStrategy(const Options& options)
-    : state_(std::make_unique<State>(options, [&] {
+    : state_(new State(options, [&] {
         Task task = find_task(*resolver_of(options));
         if (task.job != "chief" && task.job != "worker")
           invalid("ParameterServerStrategy is for chief and workers, and this is ", task.name(),
@@ -374,9 +376,7 @@ ParameterServerStrategy::ParameterServerStrategy(const Options& options)
         return task;
       }())) {}
 
-ParameterServerStrategy::~ParameterServerStrategy() {
-  if (state_->has_begun()) state_->leave(kFarewell);
-}
+ParameterServerStrategy::~ParameterServerStrategy() = default;
 
 int ParameterServerStrategy::num_replicas_in_sync() const { return state_->replicas.count(); }
 const std::vector<Device>& ParameterServerStrategy::devices() const {

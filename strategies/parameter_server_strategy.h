@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/own_process.h"
 #include "core/distribute/strategy.h"
 #include "strategies/cluster/cluster_resolver.h"
 #include "strategies/cluster/coordination/security.h"
@@ -151,7 +152,7 @@ class ParameterServerStrategy final : public Strategy {
 
  private:
   class State;
-  const std::unique_ptr<State> state_;
+  const OwnedHere<State> state_;
 };
 
 // Where this task is a parameter server: serves until the job asks it to end, or has left it alone,

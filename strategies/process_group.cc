@@ -92,6 +92,11 @@ ProcessGroup::ProcessGroup(const ProcessGroupOptions& options)
 }
 
 ProcessGroup::~ProcessGroup() {
+  if (!process_.is_this()) {
+    // As of MultiWorkerMirroredStrategy; the communicator knows by itself.
+    new auto(std::pair(link_, std::move(watch_)));
+    return;
+  }
   const bool throws = std::uncaught_exceptions() > exceptions_;
   // Else it learns here of what has ended the group.
   const bool program_knows = throws || *has_thrown_;

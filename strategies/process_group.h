@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "core/base/own_process.h"
 #include "core/collective/communicator.h"
 #include "strategies/cluster/cluster_resolver.h"
 #include "strategies/cluster/coordination/membership.h"
@@ -75,6 +76,7 @@ class ProcessGroup {
   void end_well(bool program_knows);
   void end_badly();
 
+  const OwnProcess process_;
   std::shared_ptr<WorkerLink> link_;
   bool is_beside_strategy_;  // which leaves the job
   // Whether a call of this or of its parts, which may outlive it, has thrown an error or made one:

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+
 namespace cohort {
 
 // The process in which something was made. A fork of it lacks its threads, and would use its
@@ -19,5 +21,18 @@ class OwnProcess {
 
   const int forks_ = forks();
 };
+
+// Deletes in the process in which it was made itself. A fork leaves what it is given as it is for
+// ever: the end would wait for threads that are not there, and speak for the other process.
+struct EndInOwnProcess {
+  template <typename T>
+  void operator()(T* object) const {
+    if (process.is_this()) delete object;
+  }
+
+  OwnProcess process = {};
+};
+template <typename T>
+using OwnedHere = std::unique_ptr<T, EndInOwnProcess>;
 
 }  // namespace cohort

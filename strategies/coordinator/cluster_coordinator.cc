@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/own_process.h"
 #include "core/base/program.h"
 #include "core/base/random.h"
 #include "core/base/start_threads.h"
@@ -497,7 +498,7 @@ PerWorkerIterator PerWorkerDataset::iterate() const {
 ClusterCoordinator::ClusterCoordinator(const ClusterSpec& cluster,
                                        const CoordinatorOptions& options,
                                        const Environment& environment)
-    : impl_(std::make_shared<Impl>(nullptr, cluster, options, environment)) {}
+    : impl_(OwnedHere<Impl>(new Impl(nullptr, cluster, options, environment))) {}
 
 ClusterCoordinator::ClusterCoordinator(Strategy& strategy, const CoordinatorOptions& options,
                                        const Environment& environment) {
@@ -508,8 +509,8 @@ ClusterCoordinator::ClusterCoordinator(Strategy& strategy, const CoordinatorOpti
   std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
   impl_ = all[&strategy].lock();
   if (impl_ != nullptr) return;
-  impl_ = std::make_shared<Impl>(&servers, servers.cluster_spec(), as_of(servers, options),
-                                 environment);
+  impl_ = OwnedHere<Impl>(
+      new Impl(&servers, servers.cluster_spec(), as_of(servers, options), environment));
   all[&strategy] = impl_;
 }
 
