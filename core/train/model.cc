@@ -234,12 +234,10 @@ std::optional<Model::Tested> Model::test(const data::Dataset& dataset,
   build_for(feed, 0);
   stepper().attach();
   feed.begin_epoch(0);
-  // Who evaluates once more before the end does so knowing of it.
-  const bool interruptible = options.interruptible && !strategy().workers().stop_requested();
   Totals totals;
   while (const auto batch = feed.next()) {
     stepper().test(*batch, totals);
-    if (interruptible && strategy().workers().stop_requested()) return std::nullopt;
+    if (options.interruptible && strategy().workers().stop_requested()) return std::nullopt;
   }
   return Tested{stepper().logs(totals), feed.handed_out()};
 }
@@ -274,9 +272,7 @@ std::vector<Tensor> Model::predict_outputs(std::string_view method, const data::
   if (options.batch_size) invalid(method, ": batch_size is for tensors; a dataset has batch()");
   const CatchTermination catch_termination;
   Workers& workers = strategy().workers();
-  // As of evaluate().
-  const bool interruptible =
-      options.interruptible && !state_->is_fitting && !workers.stop_requested();
+  const bool interruptible = options.interruptible && !state_->is_fitting;  // as of evaluate()
   std::vector<std::vector<Tensor>> parts(output_names().size());  // by output, then by batch
   together(workers, [&] {
     try {

@@ -114,8 +114,9 @@ struct FitOptions {
 struct EvaluateOptions {
   // At most so many batches; a warning where the dataset has fewer.
   std::optional<int64_t> steps = {};
-  // Whether a stop that is asked for meanwhile, as of fit(), ends it with kCancelled. In a callback
-  // of fit() it never does.
+  // Whether a stop that is asked for, before or meanwhile, ends it with kCancelled, as fit(): all
+  // workers after one and the same batch. In a callback of fit() it never does. Without it a
+  // program may evaluate once more before it ends.
   bool interruptible = true;
   // How several workers share out the data. With kAuto, those of which each steps on its own
   // (InputContext::independent) read all of it, each.
