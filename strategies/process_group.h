@@ -63,7 +63,7 @@ class ProcessGroup {
   operator Communicator&() { return *communicator_; }  // NOLINT: a group is its communicator
 
   // Values by key that all groups of the job have in common, and Cohort keeps nothing of its own in
-  // (TCPStore). Keys have up to 1000 bytes. From any thread.
+  // (TCPStore). Keys have 1 to 1019 bytes. From any thread.
   KeyValueStore& store() { return link_->store(); }
   // Returns when all processes have called it with this name (monitored_barrier). Where somebody
   // has not come within `timeout`, kDeadlineExceeded names all who have not, to those who wait and

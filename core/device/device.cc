@@ -57,11 +57,14 @@ std::vector<Device> list_devices() {
 }
 
 int device_threads(Device device) {
-  const auto devices = list_devices();
+  auto devices = list_devices();
   if (std::find(devices.begin(), devices.end(), device) == devices.end()) {
+    constexpr size_t kMostShown = 8;  // those of the type that is asked for first
+    std::stable_partition(devices.begin(), devices.end(),
+                          [&](Device other) { return other.type == device.type; });
     const std::string no_gpu = device.type == DeviceType::kGpu ? missing_gpu_reason() : "";
     fail(Code::kNotFound, "there is no device ", device, "; this process has ",
-         comma_separated(devices),
+         comma_separated(devices, {}, kMostShown),
          no_gpu.empty() ? str(" (set_logical_", type_name(device.type), "s makes more)")
                         : str(" (no GPU: ", no_gpu, ")"));
   }

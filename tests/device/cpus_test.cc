@@ -103,6 +103,15 @@ TEST_F(LogicalCpus, BeyondTheLastAreNotFound) {
         {str("there is no device cpu:", index), "cpu:0, cpu:1", "set_logical_cpus"});
 }
 
+TEST_F(LogicalCpus, OfWhichThereAreManyAreNotAllListed) {
+  set_logical_cpus(4096);
+  expect_error(
+      [] {
+        device_threads({DeviceType::kCpu, 4096});
+      },
+      Code::kNotFound, {"this process has cpu:0, ", "cpu:7 and ", " more"});
+}
+
 TEST_F(LogicalCpus, ThatAreTakenAwayKeepWhatLiesOnThem) {
   set_logical_cpus(2, 1);
   const Device second = parse_device("cpu:1");
