@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <set>
 #include <tuple>
 
@@ -198,7 +199,7 @@ void MultiWorkerMirroredStrategy::connect(const Options& options, std::vector<De
 MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() {
   if (!process_.is_this()) {
     // A fork has no say in the job, and lacks the threads that these would wait for.
-    new auto(std::tuple(link_, group_, step_, replicas_, std::move(watch_)));
+    new (std::nothrow) auto(std::tuple(link_, group_, step_, replicas_, std::move(watch_)));
     return;
   }
   if (group_ == nullptr) return;

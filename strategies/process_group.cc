@@ -1,6 +1,7 @@
 #include "strategies/process_group.h"
 
 #include <exception>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -94,7 +95,7 @@ ProcessGroup::ProcessGroup(const ProcessGroupOptions& options)
 ProcessGroup::~ProcessGroup() {
   if (!process_.is_this()) {
     // As of MultiWorkerMirroredStrategy; the communicator knows by itself.
-    new auto(std::pair(link_, std::move(watch_)));
+    new (std::nothrow) auto(std::pair(link_, std::move(watch_)));
     return;
   }
   const bool throws = std::uncaught_exceptions() > exceptions_;
