@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -348,7 +349,7 @@ TEST(LauncherMemory, ThatAControlGroupLacksIsWhyATaskWasKilled) {
                            "echo oom 0 oom_kill 0 > memory.events && "
                            "echo 90000000 > memory.max && " +
                                command,
-                           {std::getenv("COHORT_RUN")});
+                           {std::filesystem::absolute(std::getenv("COHORT_RUN"))});
   };
   if (finish_there("true").code != 0) GTEST_SKIP() << "may not mount";
   const Finished run = finish_there(
