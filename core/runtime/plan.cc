@@ -452,7 +452,7 @@ struct Plan::Impl {
   // not.
   static bool is_free(const Tensor& tensor) {
     if (!tensor.defined() || tensor.use_count() > 1) return false;
-    [[maybe_unused]] const Tensor owner = tensor;
+    [[maybe_unused]] const Tensor owner = tensor;  // NOLINT: see above
     return true;
   }
 

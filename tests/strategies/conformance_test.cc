@@ -442,7 +442,7 @@ Left look_up(Strategy& strategy, const optim::Optimizer& optimizer, int replicas
              total = make("total", kDType, Synchronization::kOnRead, Aggregation::kSum);
   const auto step = strategy.function([&](const BatchValues& batch) {
     const Value rows = ops::matmul(ops::gather(table->read(), batch["ids"]), kernel->read());
-    const Value loss = ops::reduce_sum(rows * rows) / static_cast<double>(batch.global_rows());
+    Value loss = ops::reduce_sum(rows * rows) / static_cast<double>(batch.global_rows());
     steps->assign_add(ops::constant(1, DType::kInt64));
     total->assign_add(loss);
     optimizer.minimize(loss, {table, kernel});

@@ -52,7 +52,7 @@ Model normalised() {
 auto training_step(Strategy& strategy, const Model& model) {
   return strategy.function([&model](const BatchValues& batch) {
     const Value y = model(batch["x"], {.training = true});
-    const Value loss = ops::reduce_mean(ops::square(y - batch["y"]));
+    Value loss = ops::reduce_mean(ops::square(y - batch["y"]));
     model.optimizer().minimize(loss, model.trainable_variables());
     return loss;
   });
@@ -214,7 +214,7 @@ TEST(OwnVariables, EachWorkerAppliesTheGradientsThatItHasAccumulated) {
     const auto sgd = optim::SGD(1.0, {.gradients = {.accumulation_steps = kAccumulated}});
     sgd.build({weight});
     const auto step = strategy->function([&] {
-      const Value loss = 0.0 - weight->read();
+      Value loss = 0.0 - weight->read();
       sgd.minimize(loss, {weight});
       return loss;
     });
@@ -242,7 +242,7 @@ TEST(OwnVariables, OptimizersOfOneNameAccumulateEachItsOwn) {
   twos.build({first});
   fours.build({second});
   const auto step = strategy->function([&] {
-    const Value loss = 0.0 - (first->read() + second->read());
+    Value loss = 0.0 - (first->read() + second->read());
     twos.minimize(loss, {first});
     fours.minimize(loss, {second});
     return loss;
@@ -268,7 +268,7 @@ TEST(OwnVariables, ALossScaleIsLoweredByTheWorkerWhoseGradientsAreNotFinite) {
                                          .initial_scale = kScale, .dynamic_growth_steps = 1000}}});
   sgd.build({weight});
   const auto step = strategy->function([&](const Value& x) {
-    const Value loss = 0.0 - weight->read() * x;
+    Value loss = 0.0 - weight->read() * x;
     sgd.minimize(loss, {weight});
     return loss;
   });
@@ -298,7 +298,7 @@ TEST(OwnVariables, PowerSgdKeepsItsStateOnEachWorker) {
   const auto sgd = optim::SGD(1.0, {.gradients = {.power_sgd = optim::PowerSgdOptions{.rank = 1}}});
   sgd.build({weight});
   const auto step = strategy->function([&] {
-    const Value loss = 0.0 - ops::reduce_sum(weight->read());
+    Value loss = 0.0 - ops::reduce_sum(weight->read());
     sgd.minimize(loss, {weight});
     return loss;
   });

@@ -97,7 +97,7 @@ TEST(LateWorkerTest, IsNamedByTheTimeOutOfSteps) {
          strategy.gather(PerReplica<Tensor>{Tensor::full(DType::kFloat32, {2}, 1)}, 0);
        }}};
   for (const CommunicationBackend backend : kBackends)
-    for (const auto& [words, call] : calls) {
+    for (const auto& called : calls) {  // its words, and the call
       const LocalJob job(3);
       std::latch named(job.size() - 1);
       const auto errors = on_threads(job.size(), [&](int rank) {
@@ -106,14 +106,14 @@ TEST(LateWorkerTest, IsNamedByTheTimeOutOfSteps) {
                                               .communication = {.timeout_seconds = 1.0},
                                               .backend = backend});
         if (rank == kLate) return named.wait();
-        const Error error = error_of([&] { call(strategy); });
+        const Error error = error_of([&] { called.second(strategy); });
         named.count_down();
         EXPECT_EQ(error.code(), Code::kDeadlineExceeded) << error.what();
         EXPECT_EQ(error.peer(), "worker:1") << error.what();
-        EXPECT_THAT(error.message(),
-                    AllOf(HasSubstr(words), HasSubstr(" has waited for worker:1 for longer than "
-                                                      "1000 ms (CommunicationOptions::timeout_"
-                                                      "seconds)")));
+        EXPECT_THAT(error.message(), AllOf(HasSubstr(called.first),
+                                           HasSubstr(" has waited for worker:1 for longer than "
+                                                     "1000 ms (CommunicationOptions::timeout_"
+                                                     "seconds)")));
       });
       EXPECT_THAT(errors, ::testing::Each(""));
     }

@@ -15,7 +15,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 ClusterCheck check(const LiteralResolver& resolver, const Variables& variables) {
   return check_cluster({std::make_shared<LiteralResolver>(resolver), "the test says so"},
