@@ -6,6 +6,7 @@
 #include "core/ops/array_ops.h"
 #include "core/ops/math_ops.h"
 #include "core/optim/optimizer.h"
+#include "core/runtime/merged_variable.h"
 
 namespace cohort::optim {
 namespace {
@@ -35,11 +36,11 @@ std::vector<Gradient> gradients(const Value& loss,
   for (const auto& variable : variables) parts[variable.get()] = {};
   std::vector<Value> reads;
   for (const auto& node : loss.graph().nodes())
-    if (node->op().name == "ReadVariable" && parts.count(node->resource()) > 0)
+    if (node->op().name == "ReadVariable" && parts.count(merged_of(node->resource())) > 0)
       reads.push_back(node->output());
   const std::vector<Gradient> of_reads = cohort::gradients(loss, reads);
   for (size_t i = 0; i < reads.size(); ++i)
-    if (of_reads[i]) parts[reads[i].node().resource()].push_back(of_reads[i]);
+    if (of_reads[i]) parts[merged_of(reads[i].node().resource())].push_back(of_reads[i]);
 
   std::vector<Gradient> result;
   for (const auto& variable : variables) result.push_back(combine(parts[variable.get()]));

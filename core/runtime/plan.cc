@@ -21,6 +21,7 @@
 #include "core/runtime/device_io.h"
 #include "core/runtime/device_times.h"
 #include "core/runtime/layout.h"
+#include "core/runtime/merged_variable.h"
 #include "core/runtime/part_kernel.h"
 #include "core/runtime/profiler.h"
 #include "core/runtime/shared_variables.h"
@@ -67,7 +68,9 @@ GraphFunction fuse(const GraphFunction& function) {
 }
 
 GraphFunction transform(const GraphFunction& traced, const PlanOptions& options) {
-  GraphFunction function = copy_outlived_reads(simplify(schedule_collectives(traced), evaluate));
+  GraphFunction function = options.outside ? schedule_collectives(read_merged_values(traced))
+                                           : schedule_collectives(traced);
+  function = copy_outlived_reads(simplify(function, evaluate));
   Division division;
   std::set<ReducedValue> factored;
   if (writes_shared_variables(function)) {

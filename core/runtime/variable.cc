@@ -1,11 +1,9 @@
 #include "core/runtime/variable.h"
 
-#include <cstring>
-#include <mutex>
-
 #include "core/graph/branch.h"
 #include "core/runtime/aggregation.h"
 #include "core/runtime/function.h"
+#include "core/runtime/merged_variable.h"
 #include "core/runtime/replica_group.h"
 #include "core/runtime/variable_memory.h"
 
@@ -69,37 +67,6 @@ void store(const std::shared_ptr<Variable>& copy, const Value& value) {
   value.graph().add("AssignVariable", {value_to_write(copy, value)}, {}, copy);
 }
 
-// The merged value of a variable, as one of its name: what a graph in a file asks for is what
-// value() has given.
-class MergedVariable final : public Variable {
- public:
-  explicit MergedVariable(std::shared_ptr<Variable> of)
-      : Variable({.name = of->name(), .spec = of->spec(), .initial_value = {}}),
-        of_(std::move(of)),
-        storage_(Tensor::zeros(spec().dtype, spec().shape)) {}
-
-  bool is_of(const Variable& variable) const { return of_.get() == &variable; }
-
-  Tensor storage(int) override { return storage_; }
-  // Writes nothing that has not changed, which another plan may be reading.
-  void begin_read_outside() override {
-    const std::lock_guard lock(reading_);
-    const Tensor value = load_value();
-    if (value.bytes() > 0 && std::memcmp(storage_.raw(), value.raw(), value.bytes()) != 0)
-      storage_.assign(value);
-  }
-  int num_replicas() const override { return 1; }
-  std::vector<Device> devices() const override { return {Device{}}; }
-
- protected:
-  Tensor load_value() const override { return of_->merged_value(); }
-
- private:
-  const std::shared_ptr<Variable> of_;
-  Tensor storage_;
-  std::mutex reading_;
-};
-
 // What the copies make when the function begins; once it has written them, what they make then.
 Value load_merged(Variable& variable) {
   Graph& graph = current_graph();
@@ -110,11 +77,10 @@ Value load_merged(Variable& variable) {
       for (const auto& copy : written_copies(variable)) copies.push_back(load(copy));
       return merge_copies(variable, copies);
     }
-    const auto* known = dynamic_cast<const MergedVariable*>(node->resource());
-    if (known != nullptr && known->is_of(variable)) merged = node->shared_resource();
+    if (merged_of(node->resource()) == &variable) merged = node->shared_resource();
   }
   require_value(variable);
-  if (merged == nullptr) merged = std::make_shared<MergedVariable>(variable.shared_from_this());
+  if (merged == nullptr) merged = make_merged_variable(variable.shared_from_this());
   return graph.add("ReadVariable", {}, {}, merged).output();
 }
 

@@ -600,6 +600,11 @@ void expect_same_in_bytes(Strategy& strategy) {
   EXPECT_NEAR(Plan(loaded, {}).run(std::vector{row}, StepInfo{})[0].item(), expected, 1e-4);
   if (strategy.workers().size() > 1) return;
   EXPECT_NEAR(predict({row})[0].item(), expected, 1e-4);
+  std::map<std::string, std::shared_ptr<Resource>> own;
+  for (const auto& variable : model.variables()) own[variable->name()] = variable;
+  const GraphFunction of_model =
+      import_function(bytes, [&](const std::string& name) { return own.at(name); });
+  EXPECT_NEAR(Plan(of_model, {}).run(std::vector{row}, StepInfo{})[0].item(), expected, 1e-4);
   for (const auto& variable : model.variables())
     if (variable->synchronization() == Synchronization::kOnRead)
       variable->assign(Tensor::full(DType::kFloat32, {3}, 7));

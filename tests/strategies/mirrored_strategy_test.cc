@@ -14,6 +14,7 @@
 #include "core/ops/array_ops.h"
 #include "core/ops/collective_ops.h"
 #include "core/ops/math_ops.h"
+#include "core/optim/optimizer.h"
 #include "strategies/one_device_strategy.h"
 #include "tests/distribute/testing.h"
 #include "tests/strategies/collective/nccl/leaving_together.h"
@@ -227,6 +228,20 @@ TEST_F(MirroredStrategyTest, VariablesReadInReplicasMergeOutside) {
   sum->assign(Tensor::scalar(9.0f));
   EXPECT_EQ(sum->value().item(), 9);
   EXPECT_EQ(sum->storage(1).item(), 3);
+}
+
+TEST_F(MirroredStrategyTest, WhatCopiesMakeHasAGradientWhereNoStrategyRunsTheFunction) {
+  MirroredStrategy strategy(first_cpus(2));
+  const auto scope = strategy.scope();
+  const auto mean = create_variable({.spec = {DType::kFloat32, {}},
+                                     .initial_value = [] { return Tensor::scalar(4.0f); },
+                                     .synchronization = Synchronization::kOnRead,
+                                     .aggregation = Aggregation::kMean});
+  const auto slope = function([&] {
+    const Value read = mean->read();
+    return optim::gradients(read * read, {mean})[0].dense();
+  });
+  EXPECT_EQ(slope(std::vector<Tensor>())[0].item(), 8);
 }
 
 }  // namespace
