@@ -1,7 +1,7 @@
 // Where a program of several tasks trains on the devices of each alone, every task trains the whole
 // model: that looks like a success, and is said in a line.
 #include <atomic>
-#include <memory>
+#include <optional>
 #include <string_view>
 
 #include "core/base/error.h"
@@ -12,26 +12,27 @@
 namespace cohort {
 namespace {
 
-// How many tasks there are of which this is the first; else 1. A mistake in what describes them is
-// told to those who use it.
-int tasks_led() {
+// The cluster of several tasks of which this is the first, if it is. A mistake in what describes
+// one is told to those who use it.
+std::optional<ResolvedCluster> led_cluster() {
   try {
-    const World world = resolve_cluster().resolver->world();
-    return world.rank == 0 ? world.size : 1;
-  } catch (const Error&) {
-    return 1;
+    ResolvedCluster cluster = resolve_cluster();
+    const World world = cluster.resolver->world();
+    if (world.rank == 0 && world.size > 1) return cluster;
+  } catch (const Error&) {  // theirs to tell
   }
+  return std::nullopt;
 }
 
 void warn_of_ignored_cluster(std::string_view who) {
   static std::atomic<bool> told = false;
   if (told || has_used_cluster()) return;
-  const int tasks = tasks_led();
-  if (tasks == 1 || told.exchange(true)) return;
+  const std::optional<ResolvedCluster> cluster = led_cluster();
+  if (!cluster || told.exchange(true)) return;
   print_notice(str("warning: ", who, " trains on the devices of this process alone, and ignores ",
-                   "that the environment describes ", tasks, " tasks (", resolve_cluster().reason,
-                   "): each trains the whole model; MultiWorkerMirroredStrategy trains one on all ",
-                   "(TF_CONFIG='{}' says that each is meant to train alone)\n"));
+                   "that the environment describes ", cluster->resolver->world().size, " tasks (",
+                   cluster->reason, "): each trains the whole model; MultiWorkerMirroredStrategy ",
+                   "trains one on all (TF_CONFIG='{}' says that each is meant to train alone)\n"));
 }
 
 [[maybe_unused]] const bool is_listening = [] {
